@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
+    ExitStack,
     asynccontextmanager,
     contextmanager,
 )
@@ -18,7 +19,7 @@ import structlog
 
 from channels.message import ButtonPress, Command, Message, MessageDeleted, Reaction, RoomMigrated, Update
 from channels.port import Accept
-from delivery.broker.port import Lease, Leases
+from delivery.broker.port import Lease, Leases, LocalLease
 from delivery.database.clock import utc_now
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery.errors import DeliveryError, LeaseBusy, LeaseLost
@@ -258,6 +259,15 @@ class InstrumentedLeases(Leases):
                 self._metrics.count("lease_changes", kind=kind, change=change)
             raise
 
+    def acquire_locally(self, name: str) -> LocalLease | None:
+        """Acquire a lease of the wrapped leases without the broker."""
+        lease = self._inner.acquire_locally(name)
+        if lease is None:
+            return None
+        kind = LEASE_KINDS.get(name.partition(":")[0], "other")
+        self._metrics.count("lease_changes", kind=kind, change="acquired")
+        return _CountedLease(lease, self._count_held(kind, lease))
+
     def watch(self, name: str) -> AbstractContextManager[asyncio.Event]:
         """Watch a lease of the wrapped leases."""
         return self._inner.watch(name)
@@ -282,6 +292,33 @@ class InstrumentedLeases(Leases):
                 lease.ensure_held()
             except LeaseLost:
                 self._metrics.count("lease_changes", kind=kind, change="lost")
+
+
+class _CountedLease(LocalLease):
+    """A lease that is counted as held, in a block, until its release."""
+
+    def __init__(self, inner: LocalLease, counted: AbstractContextManager[None]) -> None:
+        self.name = inner.name
+        self._inner = inner
+        self._counting = ExitStack()
+        self._counting.enter_context(counted)
+
+    def ensure_held(self) -> None:
+        """Raise LeaseLost unless the lease is certainly still held."""
+        self._inner.ensure_held()
+
+    async def wait_lost(self) -> None:
+        """Return when the lease is lost."""
+        await self._inner.wait_lost()
+
+    def on_lost(self, report: Callable[[], None]) -> Callable[[], None]:
+        """Call `report` when the lease is lost."""
+        return self._inner.on_lost(report)
+
+    def release(self) -> None:
+        """Release the lease, and count it no longer."""
+        self._counting.close()
+        self._inner.release()
 
 
 class InstrumentedUpdateHandler(UpdateAcceptor):

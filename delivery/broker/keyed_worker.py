@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
+from functools import partial
 
 import structlog
 
 from delivery.background import log_errors
-from delivery.broker.port import SendWakeUp, WakeUp, WakeUps, WorkQueue
+from delivery.broker.port import Lease, Leases, LocalLease, SendWakeUp, WakeUp, WakeUps, WorkQueue
 from delivery.database.engine import DatabaseUnavailable
 from delivery.errors import DeliveryError, LeaseBusy
 from delivery.fair_gate import set_current_account
@@ -29,19 +30,27 @@ _FAILED_SECONDS = 5.0
 
 
 class ReservedKey:
-    """A key whose place a transaction has taken: `start` its work after the commit, or `release` it."""
+    """A key whose place and lease a transaction has: `start` its work after the commit, or `release` it."""
 
-    def __init__(self, worker: KeyedWorker, account: str, key: str) -> None:
+    def __init__(self, worker: KeyedWorker, account: str, key: str, lease: LocalLease) -> None:
         self._worker = worker
         self._account = account
         self._key = key
+        self._lease = lease
 
-    def start(self, work: Callable[[str], Awaitable[None]]) -> None:
-        """Run `work(key)` in the place."""
-        self._worker.start_reserved(self._account, self._key, work)
+    def start(self, work: Callable[[str, Lease], Awaitable[None]]) -> None:
+        """Run `work(key, lease)` in the place; release the lease when it ends."""
+        self._worker.start_reserved(self._account, self._key, partial(self._hold_while, work))
+
+    async def _hold_while(self, work: Callable[[str, Lease], Awaitable[None]], key: str) -> None:
+        try:
+            await work(key, self._lease)
+        finally:
+            self._lease.release()
 
     def release(self) -> None:
         """Give the place back, and wake the key: the transaction may have been committed all the same."""
+        self._lease.release()
         self._worker.release_reserved(self._account, self._key)
 
 
@@ -76,18 +85,23 @@ class KeyedWorker:
         self._stop = asyncio.Event()
         self._reserved = 0
 
-    def reserve(self, account: str, key: str) -> ReservedKey | None:
-        """Take a place for a key at once, for work that a transaction of this process claims.
+    def reserve(self, account: str, key: str, leases: Leases, name: str) -> ReservedKey | None:
+        """Take a place for a key at once, and the lease `name`, for work that a transaction claims.
 
-        None if its work is in progress, the account has no place now, or this worker does not run.
+        None if its work is in progress, the account has no place now, this worker does not run, or the lease
+        cannot be acquired without the broker.
         """
         if self._group is None or self._stop.is_set() or key in self._wake_again:
             return None
+        lease = leases.acquire_locally(name)
+        if lease is None:
+            return None
         if not self._scheduler.start_at_once(account):
+            lease.release()
             return None
         self._wake_again[key] = asyncio.Event()
         self._reserved += 1
-        return ReservedKey(self, account, key)
+        return ReservedKey(self, account, key, lease)
 
     def start_reserved(self, account: str, key: str, work: Callable[[str], Awaitable[None]]) -> None:
         """Start the work of a reserved key."""

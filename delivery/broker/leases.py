@@ -23,10 +23,10 @@ import structlog
 
 from delivery.background import log_errors
 from delivery.broker.connection import NatsConnection
-from delivery.broker.held_lease import HeldLease, as_session
+from delivery.broker.held_lease import HeldLease, MemoryLease, as_session
 from delivery.broker.lease_watch import RELEASED, LeaseWatch, decode_lease, lease_subject
 from delivery.broker.message_codec import EXPECTED, ROLLUP, TTL
-from delivery.broker.port import Lease, Leases
+from delivery.broker.port import Lease, Leases, LocalLease
 from delivery.broker.renewal_thread import RenewalThread
 from delivery.broker.stream_config import EVENTS
 from delivery.errors import (
@@ -136,6 +136,10 @@ class JetStreamLeases(Leases):
         if lease is None:
             return await self._watch.list_held(kind)
         return await self._watch.list_held_after(kind, lease.subject, lease.seq)
+
+    def acquire_locally(self, name: str) -> LocalLease | None:  # noqa: ARG002
+        """Return None: another replica may hold the lease."""
+        return None
 
     def _stop_renewing(self, stop: asyncio.Event) -> None:
         if self._renewals:
@@ -290,7 +294,7 @@ class MemoryLeases(Leases):
     """
 
     def __init__(self) -> None:
-        self._held: dict[str, HeldLease] = {}
+        self._held: dict[str, MemoryLease] = {}
         self._watched: defaultdict[str, list[asyncio.Event]] = defaultdict(list)
 
     @asynccontextmanager
@@ -298,19 +302,28 @@ class MemoryLeases(Leases):
         self, name: str, *, ttl: float = 6.0, session: Lease | None = None
     ) -> AsyncIterator[Lease]:
         """Acquire a lease at once or raise LeaseBusy."""
-        if name in self._held and self._held[name].is_trusted:
+        lease = self._begin(name, ttl, as_session(session))
+        if lease is None:
             raise LeaseBusy(f"the lease {name} is held by this process")
-        lease = self._held[name] = HeldLease(name, "", ttl, as_session(session))
-        lease.extend(1, float("inf"))
-        unwatch = lease.session.on_lost(lease.lose) if lease.session is not None else _watch_nothing
         try:
             yield lease
         finally:
-            unwatch()
-            if self._held.get(name) is lease:
-                del self._held[name]
-                self._report_free(name)
-            lease.end()
+            lease.release()
+
+    def acquire_locally(self, name: str) -> LocalLease | None:
+        """Acquire a lease unless it is held."""
+        return self._begin(name)
+
+    def _begin(self, name: str, ttl: float = 6.0, session: HeldLease | None = None) -> MemoryLease | None:
+        if name in self._held and self._held[name].is_trusted:
+            return None
+        lease = self._held[name] = MemoryLease(name, ttl, session, self._forget)
+        return lease
+
+    def _forget(self, lease: MemoryLease) -> None:
+        if self._held.get(lease.name) is lease:
+            del self._held[lease.name]
+            self._report_free(lease.name)
 
     def _report_free(self, name: str) -> None:
         for freed in self._watched.pop(name, ()):
@@ -338,10 +351,6 @@ class MemoryLeases(Leases):
         """End a lease, as if it had expired."""
         self._held.pop(name).end()
         self._report_free(name)
-
-
-def _watch_nothing() -> None:
-    """Do nothing: the lease has no session."""
 
 
 def _write_timeout(ttl: float) -> float:

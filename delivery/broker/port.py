@@ -32,6 +32,14 @@ class Lease(Protocol):
         """
 
 
+class LocalLease(Lease, Protocol):
+    """A lease that this process has acquired without a request to the broker."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Release the lease; a successor can acquire it at once. Called once. Raises nothing."""
+
+
 class Leases(Protocol):
     """Leases among all replicas; they expire by the broker's clock alone."""
 
@@ -45,6 +53,13 @@ class Leases(Protocol):
         becomes a subject. `session` is another lease of this process: once that one has ended, this one is
         lost, and others may acquire it. On entering, raises LeaseBusy if another holder has it,
         BrokerUnreachable, BrokerRefused. A release that fails raises nothing: the lease then expires.
+        """
+
+    @abstractmethod
+    def acquire_locally(self, name: str) -> LocalLease | None:
+        """Acquire a lease without a request to the broker, until its `release`.
+
+        None if another holder has it, or if only the broker can say whether one has. Raises nothing.
         """
 
     @abstractmethod

@@ -1,8 +1,8 @@
 """Work that a transaction claims for this process, so that it starts right after the commit.
 
 Usually a transaction wakes a worker, which then claims the work in a transaction of its own. A process that
-has its broker to itself, and a free place for the work, claims it in the transaction that creates it. A crash
-after the commit is then the crash of a claimed turn or of an attempt.
+can acquire the lease of the work without the broker, and has a free place for it, claims it in the
+transaction that creates it. A crash after the commit is then the crash of a claimed turn or of an attempt.
 """
 
 from __future__ import annotations

@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from delivery.broker.keyed_worker import KeyedWorker, ReservedKey
+from delivery.broker.port import Lease, Leases
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.deliveries import attempt_store, ordering
 from delivery.deliveries.immediate import DeliveryClaims, ImmediateWork
 from delivery.deliveries.store import DueDelivery, NewDelivery
 
-SendFirst = Callable[[DueDelivery, str], Awaitable[None]]
+SendFirst = Callable[[DueDelivery, str, Lease], Awaitable[None]]
 """Send a delivery whose first attempt is recorded, and then what else is due at its destination."""
 
 
@@ -40,27 +41,32 @@ class ImmediateSend(ImmediateWork):
 
 
 class ImmediateSends(DeliveryClaims):
-    """Claims deliveries of a worker whose destinations have an order, for a process without replicas.
+    """Claims deliveries of a worker whose destinations have an order.
 
-    `abandon` receives the ids of deliveries whose attempt was recorded, perhaps, and never made.
+    It claims those whose lease can be acquired without the broker. `abandon` receives the ids of deliveries
+    whose attempt was recorded, perhaps, and never made.
     """
 
     def __init__(
         self,
         worker: KeyedWorker,
+        leases: Leases,
         send: SendFirst,
         *,
         abandon: Callable[[str], None],
         bot_destination: Callable[[str], str],
     ) -> None:
         self._worker = worker
+        self._leases = leases
         self._send = send
         self._abandon = abandon
         self._bot_destination = bot_destination
 
     async def claim(self, connection: Connection, planned: NewDelivery) -> ImmediateWork | None:
         """Insert a delivery and its first attempt if nothing else is to be sent to its destination."""
-        place = self._worker.reserve(planned.account, planned.destination)
+        place = self._worker.reserve(
+            planned.account, planned.destination, self._leases, f"d:{planned.destination}"
+        )
         if place is None:
             return None
         try:

@@ -81,18 +81,18 @@ class DeliveryWorker:
                 self._receipts.remove(delivery)
 
     def immediate_sends(self) -> ImmediateSends:
-        """Return the claims of a worker with an order, whose leases no other process can hold."""
+        """Return the claims of deliveries that this worker, one with an order, can send at once."""
         return ImmediateSends(
             self._keyed_worker,
+            self._leases,
             self._send_first,
             abandon=self._attempts.abandon,
             bot_destination=self._config.bot_destination,
         )
 
-    async def _send_first(self, due: DueDelivery, destination: str) -> None:
+    async def _send_first(self, due: DueDelivery, destination: str, lease: Lease) -> None:
         """Send a delivery whose first attempt is recorded, and then what else is due."""
-        async with self._leases.acquire(f"d:{destination}", ttl=self._lease_ttl) as lease:
-            await self._send_in_order(destination, lease, claimed=due)
+        await self._send_in_order(destination, lease, claimed=due)
 
     async def _work(self, destination: str) -> None:
         async with self._leases.acquire(f"d:{destination}", ttl=self._lease_ttl) as lease:

@@ -112,8 +112,7 @@ async def delivery_workers(
         )
         for config in configs
     ]
-    if backing.has_own_leases:
-        transactions.claim_deliveries(WorkQueue.DELIVER, workers[0].immediate_sends())
+    transactions.claim_deliveries(WorkQueue.DELIVER, workers[0].immediate_sends())
     return [*(worker.run for worker in workers), *work.tasks]
 
 

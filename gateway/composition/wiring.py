@@ -66,8 +66,7 @@ def build_services(
     runner = CallRunner(backing.database, resolver, jobs, file_services.collector, own_tools)
     calls = open_background_calls(runner, backing, transactions, settlement)
     turn_worker = _turn_worker(base, resolver, jobs, file_services, get_agent=get_agent, calls=calls)
-    if backing.has_own_leases:
-        transactions.claim_turns(turn_worker.immediate_turns())
+    transactions.claim_turns(turn_worker.immediate_turns())
     sandbox_commands = SandboxCommands(transactions, jobs)
     commands = ChatCommands(
         base.channel_supervisor.reply_privately,

@@ -75,11 +75,6 @@ class BackingServices:
     """The sockets on which sandboxes report the ends of their jobs."""
 
     @property
-    def has_own_leases(self) -> bool:
-        """Whether no other process can hold a lease, so that a transaction may claim work for this one."""
-        return isinstance(self.leases, MemoryLeases)
-
-    @property
     def announce(self) -> Announce | None:
         """What sends copies of events to other programs; None with the embedded broker, which has none."""
         return announce_with(self.nats.publish_nowait) if self.settings.nats_url is not None else None

@@ -12,12 +12,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
 from delivery.background import log_errors
-from delivery.broker.port import Lease, Leases, WorkQueue
-from delivery.errors import DeliveryError, LeaseBusy
+from delivery.broker.port import Lease, Leases, LocalLease, WorkQueue
+from delivery.errors import DeliveryError, LeaseBusy, LeaseLost
 from delivery.events.sharding import SHARDS, work_shard
 from gateway.infra.replica_shares import ReplicaShares
 from gateway.infra.work_leases import WorkLease
@@ -116,14 +117,34 @@ class ShardLeases(Leases):
             raise LeaseBusy(f"another replica holds the shard of {name}")
         if name in self._working:
             raise LeaseBusy(f"the lease {name} is held by this process")
-        work = self._working[name] = WorkLease(name, shard.lease)
+        work = self._begin(name, shard)
         try:
             await self._ensure_free(name, shard)
             work.ensure_held()
             yield work
         finally:
-            del self._working[name]
-            work.end()
+            work.release()
+
+    def acquire_locally(self, name: str) -> LocalLease | None:
+        """Acquire the lease of a conversation or a destination, without the broker.
+
+        None if another replica may hold its shard, or may still work on it.
+        """
+        shard = self._held.get(_shard_of(name))
+        if shard is None or shard.given_up.is_set() or name in shard.left_behind or name in self._working:
+            return None
+        work = self._begin(name, shard)
+        try:
+            work.ensure_held()
+        except LeaseLost:
+            work.release()
+            return None
+        return work
+
+    def _begin(self, name: str, shard: _HeldShard) -> WorkLease:
+        work = WorkLease(name, shard.lease, partial(self._working.pop, name))
+        self._working[name] = work
+        return work
 
     async def _ensure_free(self, name: str, shard: _HeldShard) -> None:
         """Raise LeaseBusy while the last holder of a shard goes on with this work."""

@@ -6,17 +6,18 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from delivery.broker.port import Lease
+from delivery.broker.port import Lease, LocalLease
 from delivery.errors import LeaseLost
 
 
-class WorkLease(Lease):
+class WorkLease(LocalLease):
     """Held while another lease is: that of a shard, or in its place one of this work alone.
 
-    Once one of them was lost before it was replaced, this one is lost.
+    Once one of them was lost before it was replaced, this one is lost. `on_release` is called when the work
+    has ended.
     """
 
-    def __init__(self, name: str, backing: Lease) -> None:
+    def __init__(self, name: str, backing: Lease, on_release: Callable[[], object]) -> None:
         self.name = name
         self.ended = asyncio.Event()
         """Set when the work has ended."""
@@ -24,6 +25,7 @@ class WorkLease(Lease):
         """Set when the lease is one of this work alone, or lost."""
         self._lost = asyncio.Event()
         self._reports: set[Callable[[], None]] = set()
+        self._on_release = on_release
         self._backing = backing
         self._unwatch = backing.on_lost(self._report_lost)
 
@@ -35,8 +37,9 @@ class WorkLease(Lease):
         self._unwatch = backing.on_lost(self._report_lost)
         self.changed.set()
 
-    def end(self) -> None:
-        """Record that the work has ended."""
+    def release(self) -> None:
+        """Release the lease: the work has ended."""
+        self._on_release()
         self._unwatch()
         self.ended.set()
 

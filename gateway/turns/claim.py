@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 
 from delivery.broker.keyed_worker import KeyedWorker, ReservedKey
-from delivery.broker.port import Lease, WorkQueue
+from delivery.broker.port import Lease, Leases, WorkQueue
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.deliveries.immediate import ImmediateWork
@@ -235,7 +235,7 @@ class TurnClaimer:
         )
 
 
-RunFirst = Callable[[Claim, str], Awaitable[None]]
+RunFirst = Callable[[Claim, str, Lease], Awaitable[None]]
 """Run a claimed turn of a conversation, and then those that follow it."""
 
 
@@ -261,16 +261,17 @@ class ImmediateTurn(ImmediateWork):
 
 
 class ImmediateTurns(TurnClaims):
-    """Claims turns for a worker whose leases no other process can hold."""
+    """Claims turns for a worker of this process, if their leases can be acquired without the broker."""
 
-    def __init__(self, worker: KeyedWorker, claimer: TurnClaimer, run: RunFirst) -> None:
+    def __init__(self, worker: KeyedWorker, leases: Leases, claimer: TurnClaimer, run: RunFirst) -> None:
         self._worker = worker
+        self._leases = leases
         self._claimer = claimer
         self._run = run
 
     async def claim(self, tx: Transaction, conversation: str, *, account: str) -> ImmediateWork | None:
         """Claim the next turn of a conversation if none of its turns runs, and a place is free."""
-        place = self._worker.reserve(account, conversation)
+        place = self._worker.reserve(account, conversation, self._leases, f"t:{conversation}")
         if place is None:
             return None
         try:

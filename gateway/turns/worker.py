@@ -138,8 +138,8 @@ class TurnWorker:
         self._cancellations.cancel(turn)
 
     def immediate_turns(self) -> ImmediateTurns:
-        """Return the claims of a worker whose leases no other process can hold."""
-        return ImmediateTurns(self._keyed_worker, self._claimer, self._run_first)
+        """Return the claims of turns that this worker can run at once."""
+        return ImmediateTurns(self._keyed_worker, self._leases, self._claimer, self._run_turns)
 
     async def _work_on(self, conversation: str) -> None:
         async with self._leases.acquire(f"t:{conversation}", ttl=self._lease_ttl) as lease:
@@ -147,11 +147,6 @@ class TurnWorker:
                 await self._run_turns(
                     await self._claimer.next(conversation, lease, None), conversation, lease
                 )
-
-    async def _run_first(self, claim: Claim, conversation: str) -> None:
-        """Run a turn that is claimed already, and then those that follow it."""
-        async with self._leases.acquire(f"t:{conversation}", ttl=self._lease_ttl) as lease:
-            await self._run_turns(claim, conversation, lease)
 
     async def _run_turns(self, claim: Claim | None, conversation: str, lease: Lease) -> None:
         """Run a claimed turn and those that follow it, until none does or the gateway stops."""

@@ -12,7 +12,8 @@ import pytest
 
 from delivery.broker.connection import connect
 from delivery.broker.keyed_worker import KeyedWorker, ReservedKey
-from delivery.broker.port import WakeUps, WorkQueue
+from delivery.broker.leases import MemoryLeases
+from delivery.broker.port import Lease, Leases, WakeUps, WorkQueue
 from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.broker.wake_ups import JetStreamWakeUps, MemoryWakeUps
 from delivery.errors import LeaseBusy
@@ -29,6 +30,7 @@ class KeyedWorkerHarness:
     """A worker whose calls last until `finish` is set; `started` has the account and key of each."""
 
     wake_ups: WakeUps
+    leases: Leases = field(default_factory=MemoryLeases)
     started: list[tuple[str, str]] = field(default_factory=list)
     finish: asyncio.Event = field(default_factory=asyncio.Event)
     busy: set[str] = field(default_factory=set)
@@ -61,10 +63,19 @@ class KeyedWorkerHarness:
             raise LeaseBusy(key)
         await self.finish.wait()
 
+    async def work_reserved(self, key: str, lease: Lease) -> None:
+        """Do the work of a reserved key."""
+        lease.ensure_held()
+        await self._work(key)
+
+    def try_to_reserve(self, account: str, key: str) -> ReservedKey | None:
+        """Reserve a key if the worker has a place for it."""
+        return self.worker.reserve(account, key, self.leases, f"t:{key}")
+
     async def reserve(self, account: str, key: str) -> ReservedKey:
         """Reserve a key, once the worker runs."""
         async with asyncio.timeout(60):
-            while (place := self.worker.reserve(account, key)) is None:  # noqa: ASYNC110 - it is starting
+            while (place := self.try_to_reserve(account, key)) is None:  # noqa: ASYNC110 - it is starting
                 await asyncio.sleep(0.01)
         return place
 
@@ -150,11 +161,28 @@ async def test_a_reserved_key_is_worked_on_in_its_account(harness: KeyedWorkerHa
     """It holds a place and excludes other calls for the key; its work starts without a wake-up."""
     async with harness.running():
         place = await harness.reserve("acc_1", "key")
-        assert harness.worker.reserve("acc_1", "key") is None
-        place.start(harness._work)
+        assert harness.try_to_reserve("acc_1", "key") is None
+        place.start(harness.work_reserved)
         assert await harness.wait_for_started("acc_1", 1) == ["key"]
-        assert harness.worker.reserve("acc_1", "key") is None
+        assert harness.try_to_reserve("acc_1", "key") is None
+        assert await harness.leases.is_held("t:key")
     assert harness.started == [("acc_1", "key")]
+    assert not await harness.leases.is_held("t:key")
+
+
+async def test_a_key_is_reserved_with_its_lease_or_not_at_all(harness: KeyedWorkerHarness) -> None:
+    """Without its lease it takes no place, and without a place it leaves the lease to others."""
+    async with harness.running():
+        (await harness.reserve("acc_1", "first")).release()
+        async with harness.leases.acquire("t:key"):
+            assert harness.try_to_reserve("acc_1", "key") is None
+        places = [await harness.reserve(f"acc_{number}", f"key{number}") for number in range(PLACES)]
+        assert harness.try_to_reserve("acc_9", "key") is None
+        assert not await harness.leases.is_held("t:key")
+        for place in places:
+            place.release()
+        assert not await harness.leases.is_held("t:key0")
+        (await harness.reserve("acc_1", "key")).release()
 
 
 async def test_a_released_key_is_woken(harness: KeyedWorkerHarness) -> None:
@@ -171,9 +199,9 @@ async def test_a_stop_waits_for_reserved_keys(harness: KeyedWorkerHarness) -> No
     """The transaction may still be committed, and then its work is done."""
     async with harness.running():
         place = await harness.reserve("acc_1", "key")
-        asyncio.get_running_loop().call_later(0.05, place.start, harness._work)
+        asyncio.get_running_loop().call_later(0.05, place.start, harness.work_reserved)
     assert harness.started == [("acc_1", "key")]
-    assert harness.worker.reserve("acc_1", "key") is None
+    assert harness.try_to_reserve("acc_1", "key") is None
 
 
 async def test_no_key_is_reserved_in_a_place_for_which_others_wait(harness: KeyedWorkerHarness) -> None:
@@ -183,8 +211,8 @@ async def test_no_key_is_reserved_in_a_place_for_which_others_wait(harness: Keye
         await harness.wait_for_started("busy", PLACES - 1)
         while not harness.worker._scheduler.waiting("busy"):  # noqa: ASYNC110 - woken by the broker
             await asyncio.sleep(0.01)
-        assert harness.worker.reserve("busy", "key") is None
-        reserved = harness.worker.reserve("quiet", "key")
+        assert harness.try_to_reserve("busy", "key") is None
+        reserved = harness.try_to_reserve("quiet", "key")
         assert reserved is not None
-        assert harness.worker.reserve("quiet", "other") is None
+        assert harness.try_to_reserve("quiet", "other") is None
         reserved.release()

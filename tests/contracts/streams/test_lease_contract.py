@@ -73,6 +73,24 @@ async def test_a_held_lease_is_refused_to_others_and_free_after_release(leases: 
         again.ensure_held()
 
 
+async def test_what_is_acquired_locally_is_exclusive_until_its_release(leases: Leases) -> None:
+    """Leases of which only the broker has the state are not acquired locally."""
+    lease = leases.acquire_locally("t:a")
+    if isinstance(leases, JetStreamLeases):
+        assert lease is None
+        return
+    assert lease is not None
+    lease.ensure_held()
+    assert leases.acquire_locally("t:a") is None
+    with pytest.raises(LeaseBusy):
+        await leases.acquire("t:a").__aenter__()
+    lease.release()
+    with pytest.raises(LeaseLost):
+        lease.ensure_held()
+    async with leases.acquire("t:a"):
+        assert leases.acquire_locally("t:a") is None
+
+
 async def test_anybody_sees_whether_a_name_is_held(leases: Leases) -> None:
     """It is held from its acquisition to its release."""
     assert not await leases.is_held("t:a")

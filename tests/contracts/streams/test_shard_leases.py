@@ -147,6 +147,32 @@ async def test_work_in_progress_outlives_the_move_of_its_shard(server: NatsServe
                 lease.ensure_held()
 
 
+async def test_work_that_a_transaction_claims_outlives_the_move_of_its_shard(server: NatsServer) -> None:
+    """It is acquired where its shard is held, at once, and nowhere else until it is released."""
+    async with (
+        shard_replica(server.url, server.token, "one") as one,
+        shard_replica(server.url, server.token, "two") as two,
+    ):
+        await until_divided(one, two)
+        first = {name: one.leases.acquire_locally(name) for name in NAMES}
+        claimed = {name: lease for name, lease in first.items() if lease is not None}
+        assert set(claimed) == {name for name in NAMES if work_shard(name[2:]) in one.leases.held}
+        async with shard_replica(server.url, server.token, "three") as three:
+            await until_divided(one, two, three)
+            moved = next(name for name in claimed if work_shard(name[2:]) in three.leases.held)
+            for name, lease in claimed.items():
+                lease.ensure_held()
+                for replica in (one, two, three):
+                    assert replica.leases.acquire_locally(name) is None
+            beside = three.leases.acquire_locally(in_the_shard_of(moved))
+            assert beside is not None
+            beside.release()
+            for lease in claimed.values():
+                lease.release()
+            async with working(three, moved) as again:
+                again.ensure_held()
+
+
 async def test_a_replica_that_stops_hands_over_what_it_does_not_work_on(server: NatsServer) -> None:
     """Its shards are another one's before its running work has ended, which stays exclusive until then."""
     async with shard_replica(server.url, server.token, "one") as one, AsyncExitStack() as stack:

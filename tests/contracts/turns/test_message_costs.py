@@ -91,13 +91,14 @@ async def _measure(tmp_path: Path, agent: Mapping[str, str]) -> MessageCosts:
 
 
 async def test_with_a_nats_server_that_replicas_share_a_message_writes_no_lease(tmp_path: Path) -> None:
-    """The replica holds the shards: a turn and its delivery cause neither leases nor stored wake-ups."""
+    """The replica holds the shards: it needs no leases, no wake-ups, and no more commits than one alone."""
     written: list[str] = []
 
     async def record(message: Msg) -> None:
         written.append(message.subject)
 
     async with AsyncExitStack() as stack:
+        recorder = stack.enter_context(recorded_statements())
         server = large_nats_server(tmp_path / "nats")
         await server.start()
         stack.push_async_callback(server.stop)
@@ -113,8 +114,11 @@ async def test_with_a_nats_server_that_replicas_share_a_message_writes_no_lease(
         for subject in ("lease.t.>", "lease.d.>", "work.>", "wake.>", "ev.>"):
             await stack.enter_async_context(observer.subscribe(subject, record))
         await observer.api_request("INFO")
+        recorder.clear()
         for _ in range(MESSAGES):
             await _exchange(platform, running)
+        commits = recorder.commits / MESSAGES
+    assert commits <= MAX_COMMITS, commits
     assert sum(subject.startswith("ev.") for subject in written) >= 6 * MESSAGES
     assert not [subject for subject in written if not subject.startswith("ev.")]
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,12 +12,11 @@ import pytest
 
 from channels.message import Address, RoomMigrated, Update
 from channels.port import Accept
-from delivery.broker.held_lease import HeldLease
+from delivery.broker.leases import MemoryLeases
 from delivery.broker.memory_events import MemoryEvents
-from delivery.broker.port import Lease, Leases
 from delivery.database.engine import Database
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
-from delivery.errors import LeaseBusy
+from delivery.errors import LeaseBusy, LeaseLost
 from delivery.events.event import Event, EventType
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
 from gateway.instrumentation import (
@@ -158,52 +156,44 @@ async def test_tools_jobs_and_dead_turns_are_timed_and_counted() -> None:
         assert f'dovecote_dead_total{{kind="{dead}"}} 1.0' in text
 
 
-class SingleHolderLeases(Leases):
-    """Leases of which each name is held by one at a time."""
-
-    def __init__(self) -> None:
-        self._holders: set[str] = set()
-
-    @asynccontextmanager
-    async def acquire(
-        self, name: str, *, ttl: float = 6.0, session: Lease | None = None
-    ) -> AsyncIterator[Lease]:
-        """Give the right to the first."""
-        if name in self._holders:
-            raise LeaseBusy(name)
-        self._holders.add(name)
-        try:
-            yield HeldLease(name, name, ttl)
-        finally:
-            self._holders.discard(name)
-
-    def watch(self, name: str) -> AbstractContextManager[asyncio.Event]:
-        """Refuse: no test watches here."""
-        raise NotImplementedError(name)
-
-    async def is_held(self, name: str) -> bool:
-        """Return whether the lease is held."""
-        return name in self._holders
-
-    async def list_held(self, kind: str, *, after: Lease | None = None) -> frozenset[str]:
-        """Return the held leases of a kind."""
-        return frozenset(name for name in self._holders if name.startswith(kind))
-
-
 async def test_leases_are_counted_by_kind() -> None:
     """Leases are counted when they are acquired, refused and lost; the label has only the kind."""
-    metrics = Metrics()
-    leases = InstrumentedLeases(SingleHolderLeases(), metrics)
+    metrics, inner = Metrics(), MemoryLeases()
+    leases = InstrumentedLeases(inner, metrics)
     async with leases.acquire("t:cnv_1") as lease:
         assert 'dovecote_leases{kind="conversation"} 1.0' in metrics.render().decode()
         with pytest.raises(LeaseBusy):
             async with leases.acquire("t:cnv_1"):
                 pass
         assert lease.name == "t:cnv_1"
+        inner.revoke("t:cnv_1")
     text = metrics.render().decode()
     assert 'dovecote_leases{kind="conversation"} 0.0' in text
-    for change in ("acquired", "busy", "lost"):  # ours was never renewed, so it is lost by its end
+    for change in ("acquired", "busy", "lost"):
         assert f'dovecote_lease_changes_total{{change="{change}",kind="conversation"}} 1.0' in text
+
+
+async def test_leases_that_are_acquired_locally_are_counted_too() -> None:
+    """Until their release they are held; a lease of which only the broker has the state is no change."""
+    metrics, inner = Metrics(), MemoryLeases()
+    leases = InstrumentedLeases(inner, metrics)
+    lease = leases.acquire_locally("d:chat")
+    assert lease is not None
+    assert lease.name == "d:chat"
+    assert leases.acquire_locally("d:chat") is None
+    assert 'dovecote_leases{kind="destination"} 1.0' in metrics.render().decode()
+    lost = asyncio.Event()
+    lease.on_lost(lost.set)
+    inner.revoke("d:chat")
+    await lease.wait_lost()
+    assert lost.is_set()
+    with pytest.raises(LeaseLost):
+        lease.ensure_held()
+    lease.release()
+    text = metrics.render().decode()
+    assert 'dovecote_leases{kind="destination"} 0.0' in text
+    for change in ("acquired", "lost"):
+        assert f'dovecote_lease_changes_total{{change="{change}",kind="destination"}} 1.0' in text
 
 
 async def test_what_cannot_be_taken_is_counted_and_raised() -> None:
