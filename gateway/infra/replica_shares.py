@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Iterable
 from contextlib import suppress
 
 import structlog
@@ -95,8 +96,7 @@ class ReplicaShares:
 
     def owns(self, name: str) -> bool:
         """Return whether the work of a name belongs to this replica."""
-        first = max(self._replicas, key=lambda replica: _rank(replica, name), default=None)
-        return first == self._replica
+        return bool(self._replicas) and owner_of(name, self._replicas) == self._replica
 
     def next_change(self) -> asyncio.Event:
         """Return the event that is set by the next change: one joins or leaves, or this one is announced."""
@@ -113,6 +113,11 @@ class ReplicaShares:
             changed = self._changed
             if not self.owns(name):
                 return
+
+
+def owner_of(name: str, replicas: Iterable[str]) -> str:
+    """Return the one of some replicas to which the work of a name belongs: the first by a hash."""
+    return max(replicas, key=lambda replica: _rank(replica, name))
 
 
 def _rank(replica: str, name: str) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,6 +13,7 @@ from delivery.broker.stream_config import StreamConfig
 from delivery.broker.wake_ups import JetStreamWakeUps
 from delivery.errors import LeaseBusy
 from delivery.events.sharding import SHARDS
+from gateway.infra.replica_shares import owner_of
 from gateway.infra.shard_leases import TURN_SHARDS, ShardLeases
 from gateway.infra.shard_wake_ups import ShardWakeUps
 
@@ -26,6 +26,7 @@ class ShardReplica:
 
     def __init__(self, nats: NatsConnection, name: str, ttl: float) -> None:
         self.nats = nats
+        self.name = name
         self.own_leases = JetStreamLeases(nats, LeaseHolder(instance=name, boot="1"))
         self.wake_ups = ShardWakeUps(nats, JetStreamWakeUps(nats, STREAM_CONFIG))
         self.looked_up: set[int] = set()
@@ -69,13 +70,14 @@ async def shard_replica(
 
 
 async def until_divided(*replicas: ShardReplica) -> list[frozenset[int]]:
-    """Wait until these replicas hold all shards, and each some; return the shards of each."""
+    """Wait until each of these replicas holds the shards that belong to it; return the shards of each."""
+    names = [one.name for one in replicas]
+    owners = [owner_of(f"shard:{number}", names) for number in range(SHARDS)]
+    parts = [frozenset(i for i, owner in enumerate(owners) if owner == name) for name in names]
     async with asyncio.timeout(60):
-        while True:
-            parts = [one.leases.held for one in replicas]
-            if all(parts) and Counter(one for part in parts for one in part) == Counter(range(SHARDS)):
-                return parts
+        while [one.leases.held for one in replicas] != parts:  # noqa: ASYNC110 - held by the broker
             await asyncio.sleep(0.02)
+    return parts
 
 
 @asynccontextmanager

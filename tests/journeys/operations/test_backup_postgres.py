@@ -59,9 +59,9 @@ async def test_a_dump_goes_on_at_an_empty_broker(tmp_path: Path, postgres: Postg
             async with process.http() as session, session.get("/conversations/one/snapshot") as answer:
                 before = await answer.json()
             await process.stop()
-            await process.start(env={"DOVECOTE_FAULT_POINT": "turn.claim.before_commit"})
+            await process.start(env={"DOVECOTE_ROLES": "ingress"})
             queued = await start_turn(process, "!echo queued", conversation="queued")
-            await process.wait_for_exit()
+            await process.kill()
         refused = receiver.requests[-1].headers["webhook-id"]
         second = postgres.copy_database(first)
         shutil.copytree(tmp_path / "old", tmp_path / "new", ignore=shutil.ignore_patterns("*.sock"))
