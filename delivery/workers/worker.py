@@ -157,7 +157,7 @@ class DeliveryWorker:
         """End the first unfinished deliveries of a dead destination; return whether there were any."""
         async with self._transactions.database.read() as connection:
             doomed = await store.list_open(connection, destination, limit=BATCH)
-        await self._suppress(doomed, why, lease)
+        await self._suppress(destination, doomed, why, lease)
         return bool(doomed)
 
     async def _wake_for_retry(self, destination: str, now: datetime) -> None:
@@ -206,7 +206,7 @@ class DeliveryWorker:
                 dues = await store.list_open(connection, destination, limit=BATCH)
         found = [due for due in dues if due.delivery.id not in in_flight][: BATCH - len(in_flight)]
         if state.dead_reason is not None:
-            await self._suppress(found, state.dead_reason, lease)
+            await self._suppress(destination, found, state.dead_reason, lease)
             return await self._list_due(destination, lease, in_flight) if found else []
         if state.remaining_pause(now) > 0:
             self._wake_after_pause(destination, state, now)
@@ -235,13 +235,15 @@ class DeliveryWorker:
     def _wake_at(self, destination: str, moment: datetime) -> None:
         self._transactions.wake_soon(self._config.queue, destination, moment, account=current_account())
 
-    async def _suppress(self, dues: list[DueDelivery], why: str, lease: Lease) -> None:
-        """End the deliveries of a dead destination without an attempt."""
+    async def _suppress(self, destination: str, dues: list[DueDelivery], why: str, lease: Lease) -> None:
+        """End deliveries of a dead destination without an attempt, unless it has come to life meanwhile."""
         if not dues:
             return
         lease.ensure_held()
         transition = Transition(state=DeliveryState.SUPPRESSED, event_type=EventType.DELIVERY_FAILED)
         async with self._transactions.begin("delivery.suppress") as tx:
+            if (await destinations.get_state(tx.connection, destination)).dead_reason is None:
+                return
             for due in dues:
                 await store.set_state(tx.connection, due.delivery.id, state=transition.state, error=why)
                 reports.emit(tx, due, transition, due.delivery.attempt, None)

@@ -93,6 +93,19 @@ async def test_a_dead_chat_that_speaks_again_is_alive(
     assert channel.texts("42") == ["two", "one"]
 
 
+async def test_a_chat_that_speaks_before_its_deliveries_are_ended_gets_them(
+    worker: DeliveryWorkerHarness, channel: MemoryChannel, database: Database
+) -> None:
+    """The worker has read that the chat is dead; then a user writes there, and the reply is created."""
+    async with worker.leases.acquire(f"d:{ROOM.destination}") as lease:
+        conversation = await worker.create_deliveries(ROOM, ["the reply"])
+        async with database.read() as connection:
+            found = await store.list_open(connection, ROOM.destination, limit=10)
+        await worker._worker._suppress(ROOM.destination, found, "kicked", lease)
+    await worker.wait_for_states(conversation, "delivered")
+    assert channel.texts("42") == ["the reply"]
+
+
 async def test_a_missing_right_makes_a_delivery_wait(
     worker: DeliveryWorkerHarness, channel: MemoryChannel
 ) -> None:
