@@ -175,12 +175,12 @@ class SandboxCgroups:
     def _create(self, directory: Path) -> None:
         """Create the group below its account's; that one is removed with the last sandbox, maybe just now."""
         for remaining in reversed(range(_CREATE_ATTEMPTS)):
-            directory.parent.mkdir(parents=True, exist_ok=True)
-            if self.layout.version != 1:
-                _enable_controllers(directory.parent)
             try:
+                directory.parent.mkdir(parents=True, exist_ok=True)
+                if self.layout.version != 1:
+                    _enable_controllers(directory.parent)
                 directory.mkdir(exist_ok=True)
-            except FileNotFoundError:
+            except (FileNotFoundError, FileExistsError):  # the latter: it was removed before it was looked at
                 if not remaining:
                     raise
             else:

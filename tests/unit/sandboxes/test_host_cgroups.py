@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -115,7 +116,7 @@ def test_an_accounts_group_is_removed_with_its_last_sandbox(tmp_path: Path) -> N
 
 
 def test_a_sandbox_is_created_while_the_last_one_of_its_account_is_removed(tmp_path: Path) -> None:
-    """Two threads create and remove sandboxes of one account; each finds its own as it left it."""
+    """Four threads create and remove sandboxes of one account; each finds its own as it left it."""
     layout = CgroupLayout(version=2, runs=tmp_path)
 
     def create_and_remove(name: str) -> None:
@@ -124,5 +125,10 @@ def test_a_sandbox_is_created_while_the_last_one_of_its_account_is_removed(tmp_p
             assert (tmp_path / "account-one" / name).is_dir()
             assert remove_sandbox(layout, name)
 
-    with ThreadPoolExecutor(2) as threads:
-        assert list(threads.map(create_and_remove, ("a", "b"))) == [None, None]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that threads change between any two calls
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert list(threads.map(create_and_remove, "abcd")) == [None] * 4
+    finally:
+        sys.setswitchinterval(interval)
