@@ -1,7 +1,8 @@
-"""The rule for background tasks: an error ends one pass of a task, never the gateway process."""
+"""What background tasks need: their errors end one pass, never the process; and waits for several events."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,3 +25,13 @@ def log_errors(task: str, **ids: str) -> Iterator[None]:
             log.warning("background_task.interrupted", task=task, error=str(error), **ids)
         else:
             log.exception("background_task.failed", task=task, **ids)
+
+
+async def wait_for_any(*events: asyncio.Event, timeout: float | None = None) -> None:
+    """Return when one of the events is set, or after `timeout` seconds; raises nothing."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

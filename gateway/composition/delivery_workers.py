@@ -27,7 +27,7 @@ from delivery.workers.send_receipts import SendReceipts
 from delivery.workers.sink_config import SinkConfig
 from delivery.workers.worker import DeliveryWorker
 from egress.policy import EgressPolicy
-from gateway.composition.sharded_work import open_work_leases
+from gateway.composition.worker_leases import open_worker_leases
 from gateway.config.load import wants_traces
 from gateway.config.setting_types import Role
 from gateway.conversations.notices import report_parked
@@ -98,7 +98,7 @@ async def delivery_workers(
     receipts = SendReceipts(backing.locked_data_dir / "arrivals") if backing.locked_data_dir else None
     if receipts is not None:
         stack.enter_context(closing(receipts))
-    work = open_work_leases(backing, DELIVERY_SHARDS, transactions.wake_soon)
+    work = open_worker_leases(backing, DELIVERY_SHARDS, transactions.wake_soon)
     workers = [
         DeliveryWorker(
             config,

@@ -11,7 +11,7 @@ from delivery.deliveries.transactions import Transactions
 from delivery.events.event import Event
 from delivery.events.relay import Relay
 from egress.policy import EgressPolicy
-from gateway.composition.sharded_work import WorkLeases, open_work_leases
+from gateway.composition.worker_leases import WorkerLeases, open_worker_leases
 from gateway.config.load import wants_traces
 from gateway.config.setting_types import Role
 from gateway.conversations.message_ids import full_text_path
@@ -45,7 +45,7 @@ class Foundation:
     acceptors: list[UpdateAcceptor]
     channel_supervisor: ChannelSupervisor
     transactions: Transactions
-    turn_leases: WorkLeases
+    turn_leases: WorkerLeases
     drafts: Drafts
     status_reactions: StatusReactions
     sign_in_links: SignInLinks
@@ -87,7 +87,7 @@ def build_foundation(backing: BackingServices) -> Foundation:
         acceptors=acceptors,
         channel_supervisor=channels,
         transactions=transactions,
-        turn_leases=open_work_leases(backing, TURN_SHARDS, transactions.wake_soon),
+        turn_leases=open_worker_leases(backing, TURN_SHARDS, transactions.wake_soon),
         drafts=Drafts(
             get_bot=channels.get_bot,
             database=backing.database,

@@ -1,9 +1,9 @@
 """The leases of work among replicas: one for each shard of conversations or destinations.
 
-Each shard belongs to one of the replicas that do the work (rendezvous hashing), which acquires its lease.
-The session of these leases is that by which the replica is announced, so only this one is renewed often. A
-shard that moves is given up at once: work in progress gets leases of its own, and the next holder leaves it
-alone while they are held. The fences in SQL decide as before.
+Each shard belongs to one of the replicas that do the work (rendezvous hashing), which acquires its lease. A
+replica announces itself by a lease, which is the session of its shards' leases: only the session is renewed
+often. A shard that moves is released at once. Work in progress there gets leases of its own first, and the
+next holder does not begin it while they are held. The fences in SQL apply as without shards.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 
 import structlog
 
-from delivery.background import log_errors
+from delivery.background import log_errors, wait_for_any
 from delivery.broker.port import Lease, Leases, LocalLease, WorkQueue
 from delivery.errors import DeliveryError, LeaseBusy, LeaseLost
 from delivery.events.sharding import SHARDS, work_shard
@@ -32,7 +32,7 @@ _RETRY_SECONDS = 0.3
 _GATHER_SECONDS = 0.05
 
 FindWork = Callable[[frozenset[int]], Awaitable[None]]
-"""Wakes all unfinished work of some shards, which SQL knows."""
+"""Wakes all unfinished work of some shards, which it reads from SQL."""
 
 Receive = Callable[[Collection[WorkQueue], int], AbstractAsyncContextManager[None]]
 """Receives the wake-ups of some queues for a shard while its block is open."""
@@ -59,11 +59,16 @@ DELIVERY_SHARDS = ShardedWork(
 
 @dataclass(slots=True, kw_only=True)
 class _HeldShard:
-    """A held shard; `left_behind` names the leases of work that its last holder goes on with."""
+    """A held shard; `kept_by_last_holder` has the leases of work that its last holder continues."""
 
     lease: Lease
-    left_behind: set[str]
-    given_up: asyncio.Event = field(default_factory=asyncio.Event)
+    kept_by_last_holder: set[str]
+    release_requested: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def may_begin_work(self) -> bool:
+        """Whether new work of the shard may begin here."""
+        return not self.release_requested.is_set()
 
 
 class ShardLeases(Leases):
@@ -91,14 +96,14 @@ class ShardLeases(Leases):
         self._held: dict[int, _HeldShard] = {}
         self._holding: dict[int, asyncio.Task[None]] = {}
         self._working: dict[str, WorkLease] = {}
-        self._unsearched: set[int] = set()
+        self._to_search: set[int] = set()
         self._acquired = asyncio.Event()
-        self._look = asyncio.Event()
+        self._look_again = asyncio.Event()
 
     @property
     def held(self) -> frozenset[int]:
         """The shards of which this replica does the work now."""
-        return frozenset(number for number, shard in self._held.items() if not shard.given_up.is_set())
+        return frozenset(number for number, shard in self._held.items() if shard.may_begin_work)
 
     @asynccontextmanager
     async def acquire(
@@ -113,7 +118,7 @@ class ShardLeases(Leases):
         Raises LeaseBusy if another replica holds its shard or still works on it.
         """
         shard = self._held.get(_shard_of(name))
-        if shard is None or shard.given_up.is_set():
+        if shard is None or not shard.may_begin_work:
             raise LeaseBusy(f"another replica holds the shard of {name}")
         if name in self._working:
             raise LeaseBusy(f"the lease {name} is held by this process")
@@ -131,7 +136,9 @@ class ShardLeases(Leases):
         None if another replica may hold its shard, or may still work on it.
         """
         shard = self._held.get(_shard_of(name))
-        if shard is None or shard.given_up.is_set() or name in shard.left_behind or name in self._working:
+        if shard is None or not shard.may_begin_work:
+            return None
+        if name in shard.kept_by_last_holder or name in self._working:
             return None
         work = self._begin(name, shard)
         try:
@@ -148,10 +155,10 @@ class ShardLeases(Leases):
 
     async def _ensure_free(self, name: str, shard: _HeldShard) -> None:
         """Raise LeaseBusy while the last holder of a shard goes on with this work."""
-        if name in shard.left_behind:
+        if name in shard.kept_by_last_holder:
             if await self._leases.is_held(name):
                 raise LeaseBusy(f"the last holder of the shard of {name} still works on it")
-            shard.left_behind.discard(name)
+            shard.kept_by_last_holder.discard(name)
 
     def watch(self, name: str) -> AbstractContextManager[asyncio.Event]:
         """Watch a lease of its own, of work that outlives its shard."""
@@ -174,7 +181,7 @@ class ShardLeases(Leases):
             searching = group.create_task(self._find_work(find_work))
             try:
                 await self._follow_shares(group, stop)
-                await self._give_up_all()
+                await self._release_all()
             finally:
                 gone.set()
                 searching.cancel()
@@ -182,25 +189,25 @@ class ShardLeases(Leases):
     async def _follow_shares(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
         while not stop.is_set():
             changed = self._shares.next_change()
-            self._look.clear()
+            self._look_again.clear()
             self._apply_shares(group)
-            await _wait_for_any(stop, changed, self._look)
+            await wait_for_any(stop, changed, self._look_again)
 
     def _apply_shares(self, group: asyncio.TaskGroup) -> None:
-        """Begin to acquire the shards that belong to this replica, and give up those that do not."""
+        """Begin to acquire the shards that belong to this replica, and release those that do not."""
         session = self._shares.lease
         for number in range(SHARDS):
             belongs = self._shares.owns(f"shard:{number}")
             if not belongs and number in self._held:
-                self._held[number].given_up.set()
+                self._held[number].release_requested.set()
             elif belongs and session is not None and number not in self._holding:
                 self._holding[number] = group.create_task(self._hold(group, number, session))
 
     async def _hold(self, group: asyncio.TaskGroup, number: int, session: Lease) -> None:
-        """Hold a shard until it is given up or lost; after a failure wait a little."""
+        """Hold a shard until it is released or lost; after a failure wait a little."""
         try:
             await self._hold_once(group, number, session)
-        except DeliveryError as error:  # mostly LeaseBusy: its last holder has not given it up yet
+        except DeliveryError as error:  # mostly LeaseBusy: its last holder has not released it yet
             log.debug("shard.not_acquired", kind=self._kind.shard, shard=number, error=str(error))
             await asyncio.sleep(_RETRY_SECONDS)
         except Exception:  # the outermost loop of a shard: it must be acquired again
@@ -208,7 +215,7 @@ class ShardLeases(Leases):
             await asyncio.sleep(_RETRY_SECONDS)
         finally:
             del self._holding[number]
-            self._look.set()
+            self._look_again.set()
 
     async def _hold_once(self, group: asyncio.TaskGroup, number: int, session: Lease) -> None:
         name = f"{self._kind.shard}:{number}"
@@ -217,9 +224,11 @@ class ShardLeases(Leases):
             self._receive(self._kind.queues, number),
         ):
             left = await self._leases.list_held(self._kind.key, after=lease)
-            shard = _HeldShard(lease=lease, left_behind={one for one in left if _shard_of(one) == number})
+            shard = _HeldShard(
+                lease=lease, kept_by_last_holder={one for one in left if _shard_of(one) == number}
+            )
             self._held[number] = shard
-            self._unsearched.add(number)
+            self._to_search.add(number)
             self._acquired.set()
             try:
                 await self._wait_until_over(group, number, shard)
@@ -230,35 +239,35 @@ class ShardLeases(Leases):
         lost = asyncio.Event()
         unwatch = shard.lease.on_lost(lost.set)
         try:
-            await _wait_for_any(shard.given_up, lost)
+            await wait_for_any(shard.release_requested, lost)
         finally:
             unwatch()
         if not lost.is_set():
-            await self._leave_work(group, number, shard.lease)
+            await self._lease_running_work(group, number, shard.lease)
 
-    async def _leave_work(self, group: asyncio.TaskGroup, number: int, shard_lease: Lease) -> None:
+    async def _lease_running_work(self, group: asyncio.TaskGroup, number: int, shard_lease: Lease) -> None:
         """Give the work in progress leases of its own; return when it has them or has ended."""
         running = [work for name, work in self._working.items() if _shard_of(name) == number]
         for work in running:
-            group.create_task(self._outlive(work, shard_lease))
+            group.create_task(self._lease_until_ended(work, shard_lease))
         for work in running:
-            await _wait_for_any(work.changed, work.ended)
+            await wait_for_any(work.changed, work.ended)
 
-    async def _outlive(self, work: WorkLease, shard_lease: Lease) -> None:
+    async def _lease_until_ended(self, work: WorkLease, shard_lease: Lease) -> None:
         """Hold a lease for one piece of work until it ends, whoever holds its shard."""
         while not (work.ended.is_set() or work.changed.is_set()):
-            with log_errors("shards.outlive", lease=work.name), suppress(DeliveryError):  # tried again
+            with log_errors("shards.lease_work", lease=work.name), suppress(DeliveryError):  # tried again
                 async with self._leases.acquire(work.name, ttl=self._ttl) as lease:
                     shard_lease.ensure_held()  # until now, so nobody else could begin this work
                     work.replace_backing(lease)
                     await work.ended.wait()
-            await _wait_for_any(work.changed, work.ended, timeout=_RETRY_SECONDS)
+            await wait_for_any(work.changed, work.ended, timeout=_RETRY_SECONDS)
 
-    async def _give_up_all(self) -> None:
-        """Give up all shards, and stop acquiring them."""
+    async def _release_all(self) -> None:
+        """Release all shards, and stop acquiring them."""
         for number, task in self._holding.items():
             if number in self._held:
-                self._held[number].given_up.set()
+                self._held[number].release_requested.set()
             else:
                 task.cancel()
         if self._holding:
@@ -270,7 +279,7 @@ class ShardLeases(Leases):
             await self._acquired.wait()
             await asyncio.sleep(_GATHER_SECONDS)
             self._acquired.clear()
-            shards, self._unsearched = frozenset(self._unsearched), set()
+            shards, self._to_search = frozenset(self._to_search), set()
             with log_errors("shards.find_work"):  # the janitor finds it as well
                 await find_work(shards)
 
@@ -278,13 +287,3 @@ class ShardLeases(Leases):
 def _shard_of(name: str) -> int:
     """Return the shard of a lease's conversation or destination."""
     return work_shard(name.partition(":")[2])
-
-
-async def _wait_for_any(*events: asyncio.Event, timeout: float | None = None) -> None:
-    """Return when one of the events is set, or after `timeout` seconds."""
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()

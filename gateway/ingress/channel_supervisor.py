@@ -20,7 +20,7 @@ from channels.port import (
     Connection,
 )
 from channels.settings import ChannelSettings
-from delivery.background import log_errors
+from delivery.background import log_errors, wait_for_any
 from delivery.broker.port import Leases
 from delivery.chat.rate_limit import RateLimiter
 from delivery.chat.shared_rate_limit import SharedRateLimiter, TokenBucketStore
@@ -105,7 +105,7 @@ class ChannelSupervisor(OpenChannels):
                     except DatabaseUnavailable as error:
                         log.warning("channels.database_unavailable", error=str(error))
                         pause = DATABASE_RETRY_SECONDS
-                await _wait_for_any(stop, self._wake_event, timeout=pause)
+                await wait_for_any(stop, self._wake_event, timeout=pause)
         finally:
             await asyncio.gather(*(self._close(task) for task in list(self._channels.values())))
             self._draining.set()
@@ -231,7 +231,7 @@ class ChannelSupervisor(OpenChannels):
             channel.connection = None
             channel.health.disconnected(channel.error)
             tries += 1
-            await _wait_for_any(channel.stop, timeout=wait)
+            await wait_for_any(channel.stop, timeout=wait)
 
     async def _receive(self, channel: ChannelTask, connection: Connection) -> None:
         """Receive while this process holds the bot's lease; without it or paused, stand by and only send."""
@@ -245,10 +245,10 @@ class ChannelSupervisor(OpenChannels):
             except LeaseBusy as error:
                 channel.health.set_standby(on_standby=True, reason=str(error))
                 with self._leases.watch(_lease_name(channel)) as freed:
-                    await _wait_for_any(channel.stop, self._draining, freed)
+                    await wait_for_any(channel.stop, self._draining, freed)
             except DeliveryError as error:
                 channel.health.set_standby(on_standby=False, reason=str(error))
-                await _wait_for_any(channel.stop, self._draining, timeout=BROKER_RETRY_SECONDS)
+                await wait_for_any(channel.stop, self._draining, timeout=BROKER_RETRY_SECONDS)
         await channel.stop.wait()
 
     def _is_ending(self, channel: ChannelTask) -> bool:
@@ -268,8 +268,8 @@ class ChannelSupervisor(OpenChannels):
                 return changed
             channel.health.set_standby(on_standby=True, reason="the bot belongs to another replica")
             with self._leases.watch(bot) as freed:
-                await _wait_for_any(channel.stop, self._draining, changed, freed)
-            await _wait_for_any(channel.stop, self._draining, changed, timeout=self._lease_ttl)
+                await wait_for_any(channel.stop, self._draining, changed, freed)
+            await wait_for_any(channel.stop, self._draining, changed, timeout=self._lease_ttl)
             if not (changed.is_set() or await self._leases.is_held(bot)):
                 return changed
 
@@ -289,7 +289,7 @@ class ChannelSupervisor(OpenChannels):
     ) -> None:
         accept = self._get_acceptor().accept(channel.context)
         running = asyncio.create_task(connection.receiver.run(accept, receiving=channel.health))
-        stopping = _wait_for_any(channel.stop, self._draining)
+        stopping = wait_for_any(channel.stop, self._draining)
         waiting = [running, *(asyncio.ensure_future(ending) for ending in (*endings, stopping))]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -308,15 +308,6 @@ def _lease_name(channel: ChannelTask) -> str:
 
 def _retry_delay(attempts: int, delays: Sequence[float]) -> float:
     return delays[min(attempts, len(delays) - 1)]
-
-
-async def _wait_for_any(*events: asyncio.Event, timeout: float | None = None) -> None:
-    waiting = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in waiting:
-            task.cancel()
 
 
 def _limits(plugin: ChannelPlugin, settings: ChannelSettings) -> ChannelLimits:

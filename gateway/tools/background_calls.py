@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from delivery.background import wait_for_any
 from delivery.broker.port import Lease, Leases
 from delivery.database.engine import DatabaseUnavailable
 from delivery.errors import DeliveryError, LeaseBusy
@@ -262,7 +263,7 @@ class BackgroundCalls:
                     log.warning("calls.delayed", error=str(error))
                 except Exception:  # the outermost loop of the calls: the next pass must run
                     log.exception("calls.failed")
-                await _wait_any(stop, self._wake, timeout=self._interval)
+                await wait_for_any(stop, self._wake, timeout=self._interval)
             self._group = None
             tasks = {live.task for live in self._live.values() if live.task is not None}
             if tasks:
@@ -353,12 +354,3 @@ async def _end(*tasks: asyncio.Task[Any]) -> None:
     for one in tasks:
         one.cancel()
     await asyncio.wait(tasks)
-
-
-async def _wait_any(*events: asyncio.Event, timeout: float) -> None:
-    waiting = [asyncio.create_task(one.wait()) for one in events]
-    try:
-        await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for one in waiting:
-            one.cancel()

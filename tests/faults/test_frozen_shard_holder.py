@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from pathlib import Path
 from time import monotonic
 
 from delivery.broker.connection import connect
 from delivery.broker.stream_config import ensure_streams
 from nats_servers import nats_server
-from shard_replicas import STREAM_CONFIG, shard_replica, until_divided, working
+from shard_replicas import STREAM_CONFIG, child_process, shard_replica, until_divided, working
 
 WORK = "t:cnv_1"
 
@@ -46,16 +45,7 @@ async def test_g5_a_frozen_replica_is_succeeded_and_never_works_on_its_shards_ag
     async with nats_server(tmp_path / "nats") as server, asyncio.timeout(60):
         async with connect(server.url, token=server.token) as nats:
             await ensure_streams(nats, STREAM_CONFIG)
-        child = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            HOLDER_PROGRAM,
-            server.url,
-            server.token,
-            stdout=asyncio.subprocess.PIPE,
-            env={"PYTHONPATH": ":".join(sys.path)},
-        )
-        try:
+        async with child_process(HOLDER_PROGRAM, server) as child:
             assert child.stdout is not None
             while not (await child.stdout.readline()).startswith(b"at "):
                 pass
@@ -67,10 +57,6 @@ async def test_g5_a_frozen_replica_is_succeeded_and_never_works_on_its_shards_ag
                     child.send_signal(signal.SIGCONT)
                     lines = (await child.stdout.read()).split(b"\n")
                     lease.ensure_held()
-        finally:
-            if child.returncode is None:
-                child.kill()
-            await child.wait()
     acts = [line.removeprefix(b"at ") for line in lines if line.startswith(b"at ")]
     assert b"lost" in lines
     assert b"refused" in lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from delivery.broker.stream_config import ensure_streams
 from delivery.errors import LeaseBusy, LeaseLost
 from delivery.events.sharding import SHARDS, work_shard
 from nats_servers import NatsServer, nats_server
-from shard_replicas import STREAM_CONFIG, ShardReplica, shard_replica, until_divided, working
+from shard_replicas import STREAM_CONFIG, ShardReplica, child_process, shard_replica, until_divided, working
 
 NAMES = [f"t:cnv_{number}" for number in range(300)]
 
@@ -194,17 +193,8 @@ async def test_a_replica_that_stops_hands_over_what_it_does_not_work_on(server: 
 
 
 async def test_the_shards_of_a_killed_replica_are_taken_over(server: NatsServer) -> None:
-    """A replica that is killed gives up nothing; its shards and its work go over when its session ends."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        HOLDER_PROGRAM,
-        server.url,
-        server.token,
-        stdout=asyncio.subprocess.PIPE,
-        env={"PYTHONPATH": ":".join(sys.path)},
-    )
-    try:
+    """A replica that is killed releases nothing; others acquire its shards when its session ends."""
+    async with child_process(HOLDER_PROGRAM, server) as child:
         assert child.stdout is not None
         async with asyncio.timeout(60):
             await child.stdout.readline()
@@ -213,10 +203,6 @@ async def test_the_shards_of_a_killed_replica_are_taken_over(server: NatsServer)
             assert await until_divided(one) == [frozenset(range(SHARDS))]
             async with working(one, "t:cnv_1") as lease:
                 lease.ensure_held()
-    finally:
-        if child.returncode is None:
-            child.kill()
-        await child.wait()
 
 
 async def test_a_restart_on_the_same_broker_continues_with_its_shards(server: NatsServer) -> None:

@@ -19,18 +19,18 @@ _WAKE_WORK: dict[ShardedWork, _WakeWork] = {TURN_SHARDS: wake_turns, DELIVERY_SH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkLeases:
+class WorkerLeases:
     """The leases that workers of one kind acquire, and the tasks that they need while the workers run."""
 
     leases: Leases
     tasks: tuple[BackgroundTask, ...] = ()
 
 
-def open_work_leases(backing: BackingServices, work: ShardedWork, wake: SendWakeUp) -> WorkLeases:
+def open_worker_leases(backing: BackingServices, work: ShardedWork, wake: SendWakeUp) -> WorkerLeases:
     """Return the leases of a kind of work: those of shards if the broker may have other replicas."""
     wake_ups = backing.wake_ups
     if not isinstance(wake_ups, ShardWakeUps):
-        return WorkLeases(leases=InstrumentedLeases(backing.leases, backing.metrics))
+        return WorkerLeases(leases=InstrumentedLeases(backing.leases, backing.metrics))
     shards = ShardLeases(
         work,
         backing.leases,
@@ -40,6 +40,6 @@ def open_work_leases(backing: BackingServices, work: ShardedWork, wake: SendWake
         ttl=backing.settings.lease_ttl,
     )
     find_work = partial(_WAKE_WORK[work], backing.database, wake)
-    return WorkLeases(
+    return WorkerLeases(
         leases=InstrumentedLeases(shards, backing.metrics), tasks=(lambda stop: shards.run(stop, find_work),)
     )
