@@ -110,6 +110,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/contracts/streams/test_shard_leases.py", "-k", "outlives"),
     ),
     Mutant(
+        name="a transaction claims work of a shard that its last holder goes on with",
+        file="gateway/infra/shard_leases.py",
+        old="if name in shard.kept_by_last_holder or name in self._working:",
+        new="if name in self._working:",
+        tests=("tests/contracts/streams/test_shard_leases.py", "-k", "claims"),
+    ),
+    Mutant(
+        name="the reply in a chat that has come to life is ended with earlier deliveries",
+        file="delivery/workers/worker.py",
+        old="if (await destinations.get_state(tx.connection, destination)).dead_reason is None:",
+        new="if False:",
+        tests=("tests/contracts/sending/test_chat_deliveries.py", "-k", "gets_them"),
+    ),
+    Mutant(
         name="a late failure changes a delivery that another worker has claimed",
         file="delivery/deliveries/attempt_store.py",
         old='deliveries.c.attempts == bindparam("number")',

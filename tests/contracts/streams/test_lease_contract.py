@@ -58,6 +58,18 @@ async def test_a_lease_past_its_time_is_not_trusted() -> None:
         lease.ensure_held()
 
 
+async def test_a_lease_whose_session_is_past_its_time_is_not_trusted() -> None:
+    """A process that wakes after its session has expired refuses to act, however long its lease lives."""
+    session = HeldLease("tw:one", lease_subject("tw:one"), 2.0)
+    lease = HeldLease("ts:1", lease_subject("ts:1"), 600.0, session)
+    session.extend(1, monotonic())
+    lease.extend(1, monotonic())
+    lease.ensure_held()
+    session.extend(1, monotonic() - 2.0)
+    with pytest.raises(LeaseLost):
+        lease.ensure_held()
+
+
 async def test_a_held_lease_is_refused_to_others_and_free_after_release(leases: Leases) -> None:
     """Only one holds a name at a time; the next may hold it at once after release."""
     async with leases.acquire("t:a") as lease:
