@@ -71,7 +71,7 @@ class UnorderedHarness(DeliveryWorkerHarness):
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
     """Return a database with the tables of deliveries."""
-    async with open_empty_database(f"sqlite+aiosqlite:///{tmp_path / 'one.db'}") as opened:
+    async with open_empty_database(tmp_path / "one.db") as opened:
         yield opened
 
 

@@ -48,8 +48,7 @@ async def test_nothing_is_sent_when_the_lease_is_lost_before_the_call(tmp_path: 
             if len(claims) == 1:
                 leases.revoke(f"d:{ROOM.destination}")
 
-    url = f"sqlite+aiosqlite:///{tmp_path / 'one.db'}"
-    async with open_empty_database(url) as database:
+    async with open_empty_database(tmp_path / "one.db") as database:
         harness = RepeatableWorkerHarness(
             database=database, bots={}, leases=leases, checkpoint=lose_lease, wrap_sink=lambda _sink: sink
         )

@@ -18,11 +18,12 @@ from channels.testing.connections import CHANNEL, UpdateRecorder, open_connectio
 from channels.testing.rig import ChannelRig
 from delivery.chat.drafts import Drafts
 from delivery.chat.sink import ChatSink, ConnectedBot
-from delivery.database.engine import Database, metadata
+from delivery.database.engine import Database
 from delivery.deliveries import routes
 from delivery.deliveries.part import Part, encode_part
 from delivery.deliveries.port import OutcomeKind
 from delivery.deliveries.route import Route
+from migrated import migrated_sqlite
 from sink_harnesses import make_bot, make_delivery
 
 LATE = 1.0
@@ -47,9 +48,8 @@ async def drafting(
         await rig.say("hello")
         (received,) = await recorder.wait(1)
         assert isinstance(received, Message)
-        database = Database(f"sqlite+aiosqlite:///{directory / 'one.db'}")
+        database = Database(await migrated_sqlite(directory / "one.db"))
         async with database.begin() as opened:
-            await opened.run_sync(metadata.create_all)
             route = Route.to_chat(account="acc_1", conversation="cnv_1", address=received.address)
             await routes.add_route(opened, route)
         stack.push_async_callback(database.close)

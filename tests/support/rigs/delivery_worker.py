@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from channels.message import Address
 from channels.port import ChannelFeature
@@ -15,7 +16,7 @@ from delivery.broker.memory_events import MemoryEvents
 from delivery.broker.port import Leases, WakeUps, WorkQueue
 from delivery.broker.wake_ups import MemoryWakeUps
 from delivery.chat.sink import AttachFile, ChatSink, ConnectedBot
-from delivery.database.engine import Database, metadata
+from delivery.database.engine import Database
 from delivery.deliveries import queries, store
 from delivery.deliveries.ordering import ordering_key
 from delivery.deliveries.part import FilePart, Part, encode_part
@@ -34,6 +35,7 @@ from delivery.workers.sink_config import SinkConfig
 from delivery.workers.worker import DeliveryWorker
 from gateway.ingress.open_channels import UNKNOWN_LIMITS
 from gateway.observability.fault_points import FAULT_POINTS
+from migrated import migrated_sqlite
 
 ACCOUNT = "acc_1"
 FAST_RETRIES = RetrySchedule(
@@ -200,10 +202,8 @@ class DeliveryWorkerHarness:
 
 
 @asynccontextmanager
-async def open_empty_database(url: str) -> AsyncIterator[Database]:
-    """Open a database with every table of delivery."""
-    database = Database(url)
-    async with database.begin() as connection:
-        await connection.run_sync(metadata.create_all)
+async def open_empty_database(file: Path) -> AsyncIterator[Database]:
+    """Open a new database with every table."""
+    database = Database(await migrated_sqlite(file))
     yield database
     await database.close()

@@ -14,13 +14,14 @@ from channels.port import ChannelFeature, ChannelLimits
 from delivery.chat.drafts import Drafts
 from delivery.chat.rate_limit import RateLimiter
 from delivery.chat.sink import ChatSink, ConnectedBot
-from delivery.database.engine import Database, metadata
+from delivery.database.engine import Database
 from delivery.deliveries import routes
 from delivery.deliveries.part import Part, encode_part
 from delivery.deliveries.port import Delivery, Outcome
 from delivery.deliveries.route import Route
 from delivery.events.event import EventType
 from memory_channel import MemoryChannel
+from migrated import migrated_sqlite
 
 ROOM = Address(channel="chn_1", room="42")
 HIGH_LIMITS = ChannelLimits(
@@ -131,9 +132,8 @@ class DraftHarness:
 @asynccontextmanager
 async def open_draft_harness(directory: Path) -> AsyncIterator[DraftHarness]:
     """Open a database with one conversation that has a chat."""
-    database = Database(f"sqlite+aiosqlite:///{directory / 'gateway.db'}")
+    database = Database(await migrated_sqlite(directory / "gateway.db"))
     async with database.begin() as connection:
-        await connection.run_sync(metadata.create_all)
         route = Route.to_chat(account="acc_1", conversation="cnv_1", address=ROOM)
         await routes.add_route(connection, route)
     yield DraftHarness(database)

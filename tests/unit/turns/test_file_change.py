@@ -85,6 +85,6 @@ def test_patch_accepts_the_diff(tmp_path: Path) -> None:
 @pytest.mark.parametrize("piece", ["\n", "a\n", "a\nb\n", "a"])
 def test_a_large_file_is_compared_line_by_line_only_in_small_parts(piece: str) -> None:
     """Files of repeated lines, where comparisons are slowest, end as one removal and one addition."""
-    before = piece * (100_000 // len(piece))
+    before = piece * (20_000 // len(piece))
     diff = list(render_diff(FileChange(before=f"x\n{before}", after=f"{before}\ny\n")))
     assert patched(f"x\n{before}", diff) == f"{before}\ny\n"

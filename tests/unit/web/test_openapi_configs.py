@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -26,10 +27,17 @@ CONFIGS: dict[str, type[BaseModel]] = {
 }
 
 
+@cache
+def validator(name: str) -> Draft202012Validator:
+    """Return the validator of a component."""
+    return Draft202012Validator(
+        {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
+    )
+
+
 def check(name: str, value: Any) -> None:
     """Raise ValidationError if a value does not have the shape of a component."""
-    whole = {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
-    Draft202012Validator(whole).validate(value)
+    validator(name).validate(value)
 
 
 @pytest.mark.parametrize("kind", sorted(built_in()))

@@ -1,9 +1,10 @@
-"""What `dovecote serve` imports: libraries that it does not use cost memory and time at every start."""
+"""What a process imports: libraries that it does not use cost memory and time at every start."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -73,3 +74,51 @@ async def test_a_gateway_on_a_current_schema_imports_no_library_that_it_does_not
     assert "gateway.app" in imported
     assert sorted(set(UNUSED) & imported) == []
     assert len(imported) <= MOST_MODULES
+
+
+TURN = """
+import asyncio, sys
+from agent_tools import RecordingTools, agent_spec, collect_steps, turn_input
+from gateway.agents.model import Vendors, check, open_model_agent
+from openai_server import OpenAIServer, echo
+
+async def main():
+    check("openai:x", Vendors())
+    async with OpenAIServer(echo) as server:
+        async with open_model_agent(Vendors(trusted_base_urls=(server.base_url,))) as agent:
+            spec = agent_spec(server.base_url)
+            await agent.preload(spec.models)
+            steps = await collect_steps(agent, turn_input(spec, "run: ls"), RecordingTools())
+    assert steps[-1].output
+
+asyncio.run(main())
+print(sorted({"pydantic_ai", "openai", "anthropic", "google", "httpx", "httpx2"} & set(sys.modules)))
+"""
+
+
+def test_a_turn_of_a_compatible_server_imports_no_model_library() -> None:
+    """Neither pydantic-ai nor a vendor's SDK is loaded by checking a model, opening the agent or its turn."""
+    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests/support'}", "PATH": "/usr/bin:/bin"}
+    ran = subprocess.run(
+        [sys.executable, "-c", TURN], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (ran.stdout.strip(), ran.returncode) == ("[]", 0), ran.stderr
+
+
+SESSION = """
+import sys
+from delivery.database.async_engine import AsyncEngine
+import sqlalchemy.ext.asyncio
+assert "sqlalchemy.orm" not in sys.modules
+assert not hasattr(sqlalchemy.ext.asyncio, "__wrapped__")
+assert "sqlalchemy.orm" not in sys.modules
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+assert issubclass(AsyncSession, object) and "sqlalchemy.orm" in sys.modules
+assert sqlalchemy.ext.asyncio.AsyncEngine is AsyncEngine
+assert not hasattr(sqlalchemy.ext.asyncio, "no_such_name")
+"""
+
+
+def test_sessions_of_sqlalchemy_can_be_imported_after_the_engine() -> None:
+    """The package completes itself when it is asked for a name that the engine does not need."""
+    subprocess.run([sys.executable, "-c", SESSION], cwd=ROOT, check=True)
