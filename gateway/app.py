@@ -36,6 +36,7 @@ from gateway.infra.preflight import (
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.observability.event_loop_watchdog import event_loop_watched
 from gateway.observability.fault_points import UnknownFaultPoint
+from gateway.records.errors import InvalidRecord
 from gateway.services import Services
 from sandbox.errors import SandboxError
 
@@ -74,7 +75,7 @@ def run(settings: Settings) -> int:
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     try:
         _serve_unwrapped(settings)
-    except (DependencyUnavailable, DatabaseShared, SecretKeyMismatch, ListenFailed) as error:
+    except (DependencyUnavailable, DatabaseShared, InvalidRecord, SecretKeyMismatch, ListenFailed) as error:
         print(f"dovecote: {error}", file=sys.stderr)  # noqa: T201 - for the operator
         return 1 if isinstance(error, ListenFailed) else 2
     except (*expected, DBAPIError) as error:

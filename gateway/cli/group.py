@@ -75,6 +75,17 @@ def require_models(settings: Settings) -> None:
         raise typer.Exit(ExitCode.USAGE)
 
 
+def require_valid_tables(settings: Settings) -> None:
+    """Exit when a table of a record or schedule is invalid by itself, with a line for each problem."""
+    from gateway.schedules.declared import table_problems
+
+    problems = table_problems(settings)
+    for problem in problems:
+        print_error(f"{problem.pointer}: {problem.detail}")
+    if problems:
+        raise typer.Exit(ExitCode.USAGE)
+
+
 def local(
     app: typer.Typer, name: str, *, logs: bool = True
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -13,6 +13,7 @@ from delivery.database.engine import Connection
 from gateway.accounts.vault import DecryptionFailed
 from gateway.config.settings import Settings
 from gateway.records.errors import InvalidRecord
+from gateway.records.kinds import validate
 from gateway.records.records import Records
 from gateway.records.skill_folders import SkillFolder, read_skill_folders, write_files
 from gateway.store.accounts import mcp_sign_ins
@@ -108,11 +109,12 @@ async def apply_declared(
     sandboxes that nothing uses, are deleted. A workspace is never deleted with its files because a table
     is missing.
     """
+    if problems := list(declared_problems(declared)):
+        raise InvalidRecord(problems)
     tables = list(declared.by_kind())
     kind, _table, channels = tables[-1]
     changes = await _remove_others(connection, records, account, kind, channels)
     for kind, table, wanted in tables:
-        _refuse_reserved(kind, table, wanted)
         present = {one.name: one for one in await store.list_by_kind(connection, account, kind)}
         for name, config in wanted.items():
             below = f"/{table}/{name}"
@@ -143,10 +145,17 @@ async def _apply_files(
     return made
 
 
-def _refuse_reserved(kind: RecordKind, table: str, wanted: Tables) -> None:
-    if RESERVED in wanted and kind in _REMEDIES:
-        detail = f"{RESERVED!r} is the {kind} that the gateway makes: {_REMEDIES[kind]}"
-        raise InvalidRecord([ConfigProblem(pointer=f"/{table}/{RESERVED}", detail=detail)])
+def declared_problems(declared: DeclaredRecords) -> Iterator[ConfigProblem]:
+    """Yield what is wrong with each table by itself; the database knows what else it may refer to."""
+    for kind, table, wanted in declared.by_kind():
+        if RESERVED in wanted and kind in _REMEDIES:
+            detail = f"{RESERVED!r} is the {kind} that the gateway makes: {_REMEDIES[kind]}"
+            yield ConfigProblem(pointer=f"/{table}/{RESERVED}", detail=detail)
+        for name, config in wanted.items():
+            try:
+                validate(kind, config, below=f"/{table}/{name}")
+            except InvalidRecord as error:
+                yield from error.problems
 
 
 async def _update(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from delivery.deliveries.transactions import Transaction
 from gateway.config.settings import Settings
 from gateway.conversations.submissions.conversation_lookup import create_conversation
 from gateway.records.bootstrap import Defaults, ensure_defaults
-from gateway.records.declared import ChangeKind, DeclaredRecords, RecordChange
+from gateway.records.declared import ChangeKind, DeclaredRecords, RecordChange, declared_problems
 from gateway.records.errors import InvalidRecord
 from gateway.records.input_problems import to_problems
 from gateway.records.records import Records
@@ -85,6 +85,8 @@ async def apply_declared_schedules(
 
     Schedules that people and programs made are left alone. A time that has passed makes no schedule.
     """
+    if problems := list(_schedule_problems(settings)):
+        raise InvalidRecord(problems)
     changes = await _delete_others(connection, account, settings.schedules)
     for name, table in settings.schedules.items():
         changes += await _apply(connection, account, name, table, settings)
@@ -107,21 +109,9 @@ async def _apply(
     connection: Connection, account: str, name: str, table: Mapping[str, Any], settings: Settings
 ) -> Sequence[RecordChange]:
     below = f"/schedules/{name}"
-    declared = _parse(name, table, below)
-    if declared.at is not None and declared.at <= utc_now():
+    declared, times = _parse(name, table, settings)
+    if times is None:
         return ()
-    try:
-        times = parse_recurrence(
-            now=utc_now(),
-            at=declared.at,
-            every=declared.every,
-            cron=declared.cron,
-            timezone=declared.timezone or settings.timezone,
-        )
-    except InvalidRecurrence as error:
-        raise _problem(f"{below}/{error.field}", error.detail) from None
-    if declared.heartbeat and declared.kind is ScheduleKind.REMINDER:
-        raise _problem(f"{below}/heartbeat", REMINDERS_ARE_SENT)
     conversation = await _conversation(connection, account, declared, below)
     present = await store.get(connection, account, declared_id(account, name))
     if present is not None:
@@ -146,13 +136,49 @@ async def _apply(
     return (RecordChange(change=ChangeKind.CREATE, kind="schedule", name=name),)
 
 
-def _parse(name: str, table: Mapping[str, Any], below: str) -> _DeclaredSchedule:
+def table_problems(settings: Settings) -> list[ConfigProblem]:
+    """Return what is wrong with each table of a record or schedule by itself, without a database."""
+    problems = list(_schedule_problems(settings))
+    try:
+        problems += declared_problems(DeclaredRecords.from_settings(settings))
+    except InvalidRecord as error:
+        problems += error.problems
+    return problems
+
+
+def _schedule_problems(settings: Settings) -> Iterator[ConfigProblem]:
+    for name, table in settings.schedules.items():
+        try:
+            _parse(name, table, settings)
+        except InvalidRecord as error:
+            yield from error.problems
+
+
+def _parse(
+    name: str, table: Mapping[str, Any], settings: Settings
+) -> tuple[_DeclaredSchedule, Recurrence | None]:
+    """Return a table and its times, None if its time has passed; raises InvalidRecord."""
+    below = f"/schedules/{name}"
     if not name.strip() or len(name) > MAX_NAME:
         raise _problem(below, f"the name of a schedule has 1 to {MAX_NAME} characters")
     try:
-        return _DeclaredSchedule.model_validate(dict(table))
+        declared = _DeclaredSchedule.model_validate(dict(table))
     except ValidationError as error:
         raise InvalidRecord(to_problems(error, table, below=below)) from error
+    if declared.heartbeat and declared.kind is ScheduleKind.REMINDER:
+        raise _problem(f"{below}/heartbeat", REMINDERS_ARE_SENT)
+    if declared.at is not None and declared.at <= utc_now():
+        return declared, None
+    try:
+        return declared, parse_recurrence(
+            now=utc_now(),
+            at=declared.at,
+            every=declared.every,
+            cron=declared.cron,
+            timezone=declared.timezone or settings.timezone,
+        )
+    except InvalidRecurrence as error:
+        raise _problem(f"{below}/{error.field}", error.detail) from None
 
 
 async def _conversation(connection: Connection, account: str, declared: _DeclaredSchedule, below: str) -> str:

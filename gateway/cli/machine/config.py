@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from gateway.cli.database import database_status, translate_database_errors
-from gateway.cli.errors import ExitCode, UsageError, print_error
-from gateway.cli.group import Config, Data, Json, group, load_settings, local, require_models
+from gateway.cli.errors import ExitCode, print_error
+from gateway.cli.group import (
+    Config,
+    Data,
+    Json,
+    group,
+    load_settings,
+    local,
+    require_models,
+    require_valid_tables,
+)
 from gateway.cli.output import print_json
 from gateway.cli.progress import progress
-
-if TYPE_CHECKING:
-    from gateway.config.settings import Settings
 
 config = group("Show and check the settings.")
 migrate = group("Migrate the database's schema.")
@@ -31,28 +37,16 @@ def show_config(*, config: Config = None, data: Data = None) -> None:
 
 @local(config, "check")
 def check_config(*, config: Config = None, data: Data = None) -> None:
-    """Report every problem of the settings, without starting anything."""
+    """Report every problem of the settings, without starting anything.
+
+    Whether a table refers to a record that exists depends on the database: see `dovecote apply --dry-run`.
+    """
     settings = load_settings(config, data_dir=data)
     for warning in settings.warnings():
         print_error(f"warning: {warning}")
     require_models(settings)
-    _check_sandboxes(settings)
+    require_valid_tables(settings)
     typer.echo("the settings are valid")
-
-
-def _check_sandboxes(settings: Settings) -> None:
-    """Raise UsageError for a table of a sandbox that its provider refuses."""
-    from gateway.records.errors import InvalidRecord
-    from gateway.records.kinds import validate
-
-    problems = []
-    for name, table in settings.sandboxes.items():
-        try:
-            validate("sandbox", table, below=f"/sandboxes/{name}")
-        except InvalidRecord as error:
-            problems.append(str(error))
-    if problems:
-        raise UsageError("; ".join(problems))
 
 
 @local(config, "schema")

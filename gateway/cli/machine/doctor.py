@@ -75,12 +75,15 @@ def _run_checks(config: Path | None, data: Path | None) -> list[DoctorCheck]:
     from gateway.cli.doctor.check import CheckState, DoctorCheck
     from gateway.cli.doctor.local_checks import check_all
     from gateway.config.settings import InvalidSettings
+    from gateway.schedules.declared import table_problems
 
     try:
         settings = load_settings(config, data_dir=data)
     except InvalidSettings as error:
         return [DoctorCheck("settings", CheckState.FAILED, str(problem)) for problem in error.problems]
-    return [DoctorCheck("settings", CheckState.OK, "no problems"), *check_all(settings)]
+    wrong = [f"{one.pointer}: {one.detail}" for one in table_problems(settings)]
+    found = [DoctorCheck("settings", CheckState.FAILED, problem) for problem in wrong]
+    return [*(found or [DoctorCheck("settings", CheckState.OK, "no problems")]), *check_all(settings)]
 
 
 def _print(checks: Iterable[DoctorCheck], *, as_json: bool) -> None:

@@ -14,7 +14,16 @@ import typer
 from typer.main import get_command
 
 from gateway.cli.errors import print_error
-from gateway.cli.group import ABOUT, Config, Data, group, load_settings, local, require_models
+from gateway.cli.group import (
+    ABOUT,
+    Config,
+    Data,
+    group,
+    load_settings,
+    local,
+    require_models,
+    require_valid_tables,
+)
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
@@ -89,6 +98,7 @@ def serve(
             allow_shared_host=allow_shared_host or None,
         )
         require_models(settings)
+        require_valid_tables(settings)
         _log_start(settings)
         run = _import_gateway()
     for warning in settings.warnings():

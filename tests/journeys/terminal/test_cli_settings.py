@@ -16,8 +16,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from channels.telegram.simulator import simulate
+from commands import DEVNULL, PIPE, gateway_command
 from gateway.cli.app import app
-from gateway.config.load import load
+from gateway.config.load import environment_without_ours, load
 from openai_server import OpenAIServer, ScriptedTurn
 
 ROOT = Path(__file__).parents[3]
@@ -165,6 +166,63 @@ def test_a_model_without_its_key_is_reported_before_anything_starts(
     assert "ANTHROPIC_API_KEY is not set" in first
     assert "OPENAI_API_KEY is not set" in second
     assert not data.exists()
+
+
+WRONG_TABLES = """
+[agents.coder]
+model = "pigeon"
+color = "red"
+
+[sandboxes.heavy]
+provider = "e2b"
+memoryLimit = 2048
+
+[workspaces.repo]
+store = "attic"
+
+[credentials.git]
+kind = "header"
+
+[schedules.report]
+conversation = "reports"
+text = "Report."
+cron = "61 * * * *"
+"""
+
+
+@pytest.mark.parametrize("command", [("config", "check"), ("serve",), ("doctor",)])
+def test_every_wrong_table_is_reported_before_anything_starts(
+    run: Run, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """Each problem has a line with the key's place; nothing is started."""
+    (tmp_path / "dovecote.toml").write_text(WRONG_TABLES)
+    data = tmp_path / "data"
+    done = run(*command, "--data", str(data))
+    assert done.exit_code == (1 if command == ("doctor",) else 2)
+    said = (done.stdout + done.stderr).splitlines()
+    for place in (
+        *("agents/coder/model", "agents/coder/color", "sandboxes/heavy/memoryLimit", "workspaces/repo/store"),
+        *("credentials/git/host", "schedules/report/cron"),
+    ):
+        assert len([line for line in said if f": /{place}: " in line]) == 1, place
+    assert not data.exists()
+
+
+async def test_a_table_that_refers_to_nothing_ends_the_start_with_a_line(tmp_path: Path) -> None:
+    """Whether a record exists depends on the database: `serve` names the key's place and exits with 2."""
+    (tmp_path / "dovecote.toml").write_text('[agents.coder]\nmodel = "builtin:shell"\nsandbox = "heavy"\n')
+    child = await gateway_command(
+        *("serve", "--data", str(tmp_path / "data"), "--port", "0"),
+        env=environment_without_ours(),
+        cwd=tmp_path,
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    async with asyncio.timeout(60):
+        _out, errors = await child.communicate()
+    line = "dovecote: /agents/coder/sandbox: there is no sandbox 'heavy' in this account"
+    assert (errors.decode().splitlines()[-1], child.returncode) == (line, 2)
 
 
 def test_a_process_that_performs_no_turns_needs_no_model_key(
