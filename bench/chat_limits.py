@@ -96,8 +96,7 @@ async def open_setup(directory: Path, chats: int) -> AsyncIterator[ChatLimitSetu
         bot = ConnectedBot(
             sender=connection.sender, features=plugin.features, rate_limiter=rate_limiter, limits=limits
         )
-        url = f"sqlite+aiosqlite:///{directory / 'gateway.db'}"
-        database = await stack.enter_async_context(open_empty_database(url))
+        database = await stack.enter_async_context(open_empty_database(directory / "gateway.db"))
         watches: list[RecordingSink] = []
         line = DeliveryWorkerHarness(
             database=database, bots={"chn_1": bot}, wrap_sink=lambda sink: _recording(sink, watches)

@@ -16,8 +16,12 @@ TEMPLATE = "migrated"
 
 async def migrated_sqlite(target: Path) -> str:
     """Make a migrated database in a file, unless there is one; returns its URL."""
-    await asyncio.to_thread(_copy, target)
-    return f"sqlite+aiosqlite:///{target}"
+    url = f"sqlite+aiosqlite:///{target}"
+    if session.running():
+        await asyncio.to_thread(_copy, target)
+    elif not target.exists():
+        await migrate_up(url)
+    return url
 
 
 async def migrated_data_directory(data: Path) -> None:
