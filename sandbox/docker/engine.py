@@ -126,14 +126,17 @@ class Engine:
                 await asyncio.sleep(_PAUSE)
         return None
 
-    async def cgroup_driver(self) -> str:
+    async def cgroup_driver(self, *, is_podman: bool) -> str:
         """Return how the engine creates control groups: cgroupfs, systemd or none; empty if it does not say.
 
-        A proxy before the engine's socket may refuse the request, which only the processors' shares need.
+        A proxy before the engine's socket may refuse the request, which only the processors' shares need. A
+        rootless Podman may create no groups outside those of its user: empty.
         """
         info: Mapping[str, Any] = {}
         with suppress(ProviderRefused), translate_errors():
             info = await self.docker.system.info()
+        if is_podman and any("rootless" in str(one) for one in info.get("SecurityOptions") or ()):
+            return ""
         return str(info.get("CgroupDriver") or "")
 
     async def is_podman(self) -> bool:

@@ -103,13 +103,13 @@ class DockerProvider(Provider):
     async def _inspect_engine(self) -> EngineFacts:
         """Return what depends on the engine: Docker takes the seccomp profile itself, and Podman its path."""
         chosen = profile() if self._defaults.settings.seccomp == "strict" else ""
-        if not await self._engine.is_podman():
-            return EngineFacts(seccomp=chosen, cgroup_driver=await self._engine.cgroup_driver())
-        if chosen:
+        is_podman = await self._engine.is_podman()
+        if is_podman and chosen:
             path = self._defaults.state / "seccomp.json"
             await asyncio.to_thread(write_durably, path, chosen.encode())
             chosen = str(path.absolute())
-        return EngineFacts(seccomp=chosen)
+        driver = await self._engine.cgroup_driver(is_podman=is_podman)
+        return EngineFacts(seccomp=chosen, cgroup_driver=driver)
 
     async def _get_or_create_all(self, sandbox_id: SandboxId, bodies: Bodies) -> dict[str, Any] | None:
         """Return the engine's description of the sandbox's container; None if what exists is another's.

@@ -16,12 +16,8 @@ TEMPLATE = "migrated"
 
 async def migrated_sqlite(target: Path) -> str:
     """Make a migrated database in a file, unless there is one; returns its URL."""
-    url = f"sqlite+aiosqlite:///{target}"
-    if session.running():
-        await asyncio.to_thread(_copy, target)
-    elif not target.exists():
-        await migrate_up(url)
-    return url
+    await asyncio.to_thread(_copy if session.running() else _migrate, target)
+    return f"sqlite+aiosqlite:///{target}"
 
 
 async def migrated_data_directory(data: Path) -> None:
@@ -35,12 +31,18 @@ def _copy(target: Path) -> None:
         shutil.copyfile(_sqlite_template(), target)
 
 
+def _migrate(target: Path) -> None:
+    """Make the database itself: a benchmark has no session, whose template could be copied."""
+    if not target.exists():
+        asyncio.run(migrate_up(f"sqlite+aiosqlite:///{target}"))
+
+
 def _sqlite_template() -> Path:
     """Return the file to copy, perhaps after waiting for another worker that makes it."""
     with session.making("migrated.db") as place:
         if place is not None:
             place.unlink(missing_ok=True)
-            asyncio.run(migrate_up(f"sqlite+aiosqlite:///{place}"))
+            _migrate(place)
     return session.directory() / "migrated.db"
 
 
