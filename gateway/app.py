@@ -24,7 +24,7 @@ from gateway.composition.components import build_components
 from gateway.config.settings import Settings
 from gateway.environments.backends import providers_inspected
 from gateway.infra.backing_services import BackgroundTask, open_backing_services
-from gateway.infra.data_dir import DataDirBusy, DataDirExposed
+from gateway.infra.data_dir import DataDirBusy, DataDirExposed, DataDirUnusable
 from gateway.infra.embedded_nats import EmbeddedNatsFailed
 from gateway.infra.preflight import (
     DatabaseShared,
@@ -64,6 +64,7 @@ def run(settings: Settings) -> int:
     expected = (
         DataDirBusy,
         DataDirExposed,
+        DataDirUnusable,
         EmbeddedNatsFailed,
         DeliveryError,
         DatabaseUnavailable,

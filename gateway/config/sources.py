@@ -271,4 +271,4 @@ def known_keys(model: type[BaseModel], prefix: tuple[str, ...] = ()) -> Iterator
 
 def variable_name(keys: Iterable[str]) -> str:
     """Name the environment variable of a setting."""
-    return PREFIX + "__".join(keys).upper()
+    return PREFIX + "__".join(keys).upper().replace("-", "_")

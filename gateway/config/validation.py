@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -19,16 +19,26 @@ SANDBOX_GROUP = "dovecote.sandboxes"
 """The entry point groups of channels and sandboxes; names are looked up without loading anything."""
 
 
+OWN_CHANNEL_KEYS = frozenset({"kind", "agent"})
+"""Keys of a `[channels.NAME]` table that are not its adapter's: the platform, and the agent that answers."""
+
+
+def adapter_settings(channel: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a `[channels.NAME]` table has for its adapter."""
+    return {key: value for key, value in channel.items() if key not in OWN_CHANNEL_KEYS}
+
+
 def problem_for(sources: SettingSources, error: ErrorDetails, prefix: tuple[str, ...] = ()) -> SettingProblem:
     """Turn a pydantic error into a problem with its source and remedy."""
     keys = _path(sources, (*prefix, *(str(part) for part in error["loc"])))
-    detail = error["msg"].removeprefix("Value error, ")
+    source, detail = sources.source_of(keys), error["msg"].removeprefix("Value error, ")
+    if error["type"] == "missing":
+        detail, keys = "is required", (*keys, str(error["loc"][-1]))  # the source has the table alone
     if error["type"] == "extra_forbidden":
         detail, remedy = "there is no such setting", "Remove it or correct its name"
     else:
         remedy = f"Set {'.'.join(keys)} or {variable_name(keys)}{_expected_value(sources.root, keys)}"
     given = "" if error["type"] == "missing" else mask(keys, error["input"])
-    source = sources.source_of(keys)
     return SettingProblem(key=".".join(keys), value=given, source=source, detail=detail, remedy=remedy)
 
 
@@ -43,15 +53,15 @@ def _path(sources: SettingSources, keys: tuple[str, ...]) -> tuple[str, ...]:
 
 def _expected_value(root: type[BaseModel], keys: tuple[str, ...]) -> str:
     model: type[BaseModel] = root
-    for key in keys:
+    *tables, last = keys
+    for key in tables:
         about = model.model_fields.get(key)
-        if about is None:
+        if about is None or not (
+            isinstance(about.annotation, type) and issubclass(about.annotation, BaseModel)
+        ):
             return ""
-        if isinstance(about.annotation, type) and issubclass(about.annotation, BaseModel):
-            model = about.annotation
-            continue
-        return f": {about.description}"
-    return ""
+        model = about.annotation
+    return f": {model.model_fields[last].description}" if last in model.model_fields else ""
 
 
 def plugin_problems(sources: SettingSources) -> Iterator[SettingProblem]:
@@ -120,8 +130,8 @@ def _table_problems(
         )
         return
     _split_lists(model, table)
-    own = {key: value for key, value in table.items() if key != "kind"}
-    found = {problem.key: problem for problem in _blank_values(sources, keys, own)}
+    found = {problem.key: problem for problem in _blank_values(sources, keys, table)}
+    own = adapter_settings(table) if group == CHANNEL_GROUP else table
     try:
         TypeAdapter(model).validate_python(own)
     except ValidationError as error:

@@ -17,16 +17,27 @@ OTHERS = 0o077
 """The permissions of everybody but the owner."""
 
 
+class DataDirUnusable(RuntimeError):
+    """The data directory is none, or cannot be created."""
+
+
 class DataDirExposed(RuntimeError):
     """Other users of the machine can read the data directory, and it may not be ours to close."""
 
 
 def prepare_data_dir(directory: Path) -> None:
-    """Create the data directory, or close it to other users; raises DataDirExposed.
+    """Create the data directory, or close it to other users; raises DataDirUnusable, DataDirExposed.
 
     It holds keys, the database and files. A directory with other contents is not changed.
     """
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        reason = "is not a directory" if directory.exists() else f"cannot be created: {error.strerror}"
+        raise DataDirUnusable(
+            f"data_dir = {directory} (--data, DOVECOTE_DATA_DIR): {reason}. "
+            "Choose a path that this user may write"
+        ) from error
     found = directory.stat()
     if not found.st_mode & OTHERS:
         return

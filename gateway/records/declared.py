@@ -12,6 +12,7 @@ import structlog
 from delivery.database.engine import Connection
 from gateway.accounts.vault import DecryptionFailed
 from gateway.config.settings import Settings
+from gateway.config.validation import adapter_settings
 from gateway.records.errors import InvalidRecord
 from gateway.records.kinds import validate
 from gateway.records.records import Records
@@ -73,8 +74,8 @@ class DeclaredRecords:
 
 
 def _channel_config(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    settings = {key: value for key, value in table.items() if key not in ("kind", "agent")}
-    return {"kind": table.get("kind", name), "agent": table.get("agent", RESERVED), "settings": settings}
+    agent = table.get("agent", RESERVED)
+    return {"kind": table.get("kind", name), "agent": agent, "settings": adapter_settings(table)}
 
 
 class ChangeKind(StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -155,7 +156,7 @@ def probe_channel(
         with explain_location(client, config, flags):
             findings = asyncio.run(_probe_on_gateway(name, client))
     else:
-        findings = asyncio.run(_probe(name, dict(table)))
+        findings = asyncio.run(_probe(name, table))
     if as_json:
         print_json(findings)
     for finding in () if as_json else findings:
@@ -178,16 +179,17 @@ async def _probe_on_gateway(name: str, settings: Settings) -> list[dict[str, Any
     return found
 
 
-async def _probe(name: str, table: dict[str, Any]) -> list[dict[str, Any]]:
+async def _probe(name: str, table: Mapping[str, Any]) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
     from channels.errors import ChannelError
     from channels.registry import plugin
     from egress.guard import TRUSTED
+    from gateway.config.validation import adapter_settings
 
-    adapter = plugin(str(table.pop("kind", name)))
+    adapter = plugin(str(table.get("kind", name)))
     try:
-        found = await adapter.probe(adapter.settings.model_validate(table), TRUSTED)
+        found = await adapter.probe(adapter.settings.model_validate(adapter_settings(table)), TRUSTED)
     except ChannelError as error:
         raise CommandFailed(f"{name}: {error}") from error
     return [asdict(one) for one in found]

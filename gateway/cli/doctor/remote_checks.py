@@ -202,12 +202,13 @@ async def _probe(name: str, table: Mapping[str, Any]) -> list[DoctorCheck]:
     from channels.errors import ChannelError
     from channels.registry import BrokenChannelPlugin, UnknownChannelKind, plugin
     from egress.guard import TRUSTED
+    from gateway.config.validation import adapter_settings
 
-    own, page = dict(table), f"docs/guide/channels/{table.get('kind', name)}.md"
+    page = f"docs/guide/channels/{table.get('kind', name)}.md"
     try:
-        adapter = plugin(str(own.pop("kind", name)))
+        adapter = plugin(str(table.get("kind", name)))
         async with asyncio.timeout(CHECK_TIMEOUT):
-            findings = await adapter.probe(adapter.settings.model_validate(own), TRUSTED)
+            findings = await adapter.probe(adapter.settings.model_validate(adapter_settings(table)), TRUSTED)
     except (ChannelError, UnknownChannelKind, BrokenChannelPlugin) as error:
         return [failed(f"channel {name}", str(error), page)]
     except ValidationError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from sqlalchemy import update
 
 from api_server import ApiServer, open_api_server
+from gateway.config.load import load
 from gateway.config.settings import Settings
 from gateway.records.declared import DeclaredRecords, apply_declared
 from gateway.records.errors import InvalidRecord
@@ -33,6 +35,37 @@ FILE = DeclaredRecords(
     credentials={"git": LOGIN},
     channels={"telegram": {"token": f"1:{'A' * 35}", "agent": "coder"}},
 )
+
+AS_TOML = f"""
+[sandboxes.heavy]
+provider = "host"
+envVars.TOKEN = "canary-one"
+
+[workspaces.repo]
+
+[agents.coder]
+model = "builtin:shell"
+sandbox = "heavy"
+workspaces = [{{name = "a", workspaceId = "repo"}}]
+
+[credentials.git]
+host = "git.example.org"
+kind = "basic"
+secret = "ada:canary"
+agents = ["coder"]
+
+[channels.telegram]
+token = "1:{"A" * 35}"
+agent = "coder"
+"""
+
+
+def test_the_tables_can_be_written_in_a_settings_file(tmp_path: Path) -> None:
+    """Every key of the tables of these tests passes the checks of the file."""
+    (tmp_path / "dovecote.toml").write_text(AS_TOML)
+    declared = DeclaredRecords.from_settings(load(env={}, directory=tmp_path))
+    telegram = {**FILE.channels["telegram"], "kind": "telegram"}
+    assert declared == replace(FILE, channels={"telegram": telegram})
 
 
 @pytest.fixture

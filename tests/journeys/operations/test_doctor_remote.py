@@ -131,7 +131,8 @@ async def test_platforms_are_asked_about_the_bot(tmp_path: Path) -> None:
     async with simulate() as platform:
         table = platform.settings()
         for token, state in ((table["token"], CheckState.OK), ("1:wrong", CheckState.FAILED)):
-            lines = [f"{key} = {json.dumps(value)}" for key, value in {**table, "token": token}.items()]
+            given = {**table, "token": token, "kind": "telegram", "agent": "default"}
+            lines = [f"{key} = {json.dumps(value)}" for key, value in given.items()]
             (tmp_path / "dovecote.toml").write_text("\n".join(["[channels.telegram]", *lines]))
             checks = await found(check_channels, loaded(tmp_path))
             assert state in {check.state for check in checks}, checks

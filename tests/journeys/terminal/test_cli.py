@@ -284,7 +284,8 @@ async def test_a_channel_is_tested_before_it_is_used(tmp_path: Path) -> None:
     async with simulate() as platform:
         table = platform.settings()
         for token, code in ((table["token"], 0), ("1:wrong", 1)):
-            lines = [f"{key} = {json.dumps(value)}" for key, value in {**table, "token": token}.items()]
+            given = {**table, "token": token, "kind": "telegram", "agent": "default"}
+            lines = [f"{key} = {json.dumps(value)}" for key, value in given.items()]
             (tmp_path / "dovecote.toml").write_text("\n".join(["[channels.telegram]", *lines]))
             command = await start("channels", "test", "telegram", "--json", directory=tmp_path)
             out, err = await command.communicate()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.infra.data_dir import DataDirExposed, DataDirLock, prepare_data_dir
+from gateway.infra.data_dir import DataDirExposed, DataDirLock, DataDirUnusable, prepare_data_dir
 
 
 def mode(path: Path) -> int:
@@ -32,6 +32,16 @@ def test_a_directory_of_a_gateway_is_closed(tmp_path: Path) -> None:
     with DataDirLock(data):
         prepare_data_dir(data)
     assert mode(data) == 0o700
+
+
+def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
+    """The error names the setting, the path, the reason and what to do."""
+    (tmp_path / "file").touch()
+    for path, reason in (("file", "is not a directory"), ("file/data", "cannot be created: Not a directory")):
+        with pytest.raises(DataDirUnusable) as caught:
+            prepare_data_dir(tmp_path / path)
+        said = f"data_dir = {tmp_path / path} (--data, DOVECOTE_DATA_DIR): {reason}. Choose a path"
+        assert str(caught.value).startswith(said)
 
 
 def test_a_directory_of_others_is_refused(tmp_path: Path) -> None:

@@ -280,23 +280,6 @@ def test_wrong_values_are_one_problem_each(read: Read, name: str, value: str) ->
     assert problem.remedy
 
 
-def test_a_channel_is_held_to_its_platforms_settings(read: Read) -> None:
-    """A channel's table is checked by its adapter, under the kind that its name implies."""
-    (problem,) = problems_of(lambda: read(toml='[channels.telegram]\ntoken = "123456:ABC"\ncolour = "red"'))
-    assert problem.key == "channels.telegram.colour"
-
-
-def test_a_channel_may_have_a_name_of_its_own(read: Read) -> None:
-    """`kind` names the platform when the table's name does not; commas make lists; variables find dashes."""
-    settings = read(
-        toml='[channels.my-bot]\nkind = "telegram"\nmode = "polling"\nallow = "pairing, 17"',
-        DOVECOTE_CHANNELS__MY_BOT__TOKEN="123456:ABC",
-    )
-    assert settings.channels == {
-        "my-bot": {"kind": "telegram", "mode": "polling", "token": "123456:ABC", "allow": ["pairing", "17"]}
-    }
-
-
 def test_a_table_in_one_variable(read: Read) -> None:
     """A variable with a JSON object sets the object's keys."""
     settings = read(DOVECOTE_CHANNELS='{"telegram": {"token": "123456:ABC"}}')
