@@ -11,7 +11,7 @@ from hypothesis import settings
 from gateway_process import discard_logs, last_logs
 from leftovers import Leftover, end_jobs, left_behind
 from postgres import end_shared
-from product_loggers import restored_logging, silent_loggers
+from product_loggers import log_plain_tracebacks, restored_logging, silent_loggers
 from session import Session
 
 SESSION = pytest.StashKey[Session]()
@@ -26,6 +26,7 @@ settings.load_profile("quick")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin the session, in the first process."""
+    log_plain_tracebacks()
     if not hasattr(config, "workerinput"):
         config.stash[SESSION] = Session()
 

@@ -14,7 +14,6 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 from gateway.agents.clients.errors import ModelCallError
 from gateway.agents.clients.http import ModelAddress, ModelHttp
@@ -23,7 +22,6 @@ from gateway.agents.clients.messages import (
     ChatPart,
     arguments,
     request,
-    tool_return,
     user_prompt,
 )
 from gateway.agents.clients.openai_chat import OpenAIChat
@@ -38,23 +36,9 @@ from gateway.agents.history import (
 )
 from gateway.agents.model.state import TURNS_PER_GROUP, AgentState, encode, initial_state, resume
 from gateway.agents.port import AgentError, ToolSpec
-from model_messages import response, tool_call
+from model_messages import conversation_of, exchanges, response, texts, tool_call
 
 RECORDED = sorted((Path(__file__).parent / "model_histories").glob("*.state"))
-
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
-exchanges = st.tuples(texts, texts, st.dictionaries(texts, st.none() | st.integers() | texts, max_size=3))
-
-
-def conversation_of(exchanges: list[tuple[str, str, dict[str, object]]]) -> list[ChatMessage]:
-    """Return messages of turns that each called a tool once."""
-    messages: list[ChatMessage] = []
-    for number, (asked, answered, args) in enumerate(exchanges):
-        call = tool_call(args, f"call_{number}")
-        question = request([user_prompt(asked)])
-        question["instructions"] = "Be brief."
-        messages += [question, response(call), request([tool_return(call, answered)]), response(answered)]
-    return messages
 
 
 def stored(*questions: str, notes: tuple[str, ...] = (), replaces: bool = False) -> HistoryEntry:
@@ -83,14 +67,6 @@ def test_progress_survives_its_bytes(
     for message in progress.messages:
         message.pop("instructions", None)
     assert loaded == progress
-
-
-@given(st.lists(exchanges, max_size=4))
-def test_pydantic_ai_reads_what_is_stored(exchanges: list[tuple[str, str, dict[str, object]]]) -> None:
-    """The stored messages are in its form, for the vendors that are used through it."""
-    entry = AgentState(messages=conversation_of(exchanges)).to_entry()
-    found = ModelMessagesTypeAdapter.validate_python(list(entry.messages))
-    assert [message.kind for message in found] == ["request", "response"] * (2 * len(exchanges))
 
 
 def test_a_turn_stores_only_its_own_messages() -> None:
