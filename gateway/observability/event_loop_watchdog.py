@@ -62,8 +62,8 @@ class _EventLoopWatchdog:
         self._thread = threading.Thread(target=self._watch, name="event-loop-watchdog", daemon=True)
 
     def start(self) -> None:
-        """Start the beats and the thread."""
-        faulthandler.register(signal.SIGPROF, file=sys.__stderr__ or 2, all_threads=False, chain=True)
+        """Start the beats and the thread; the kernel may give the signal to any thread, so all are shown."""
+        faulthandler.register(signal.SIGPROF, file=sys.__stderr__ or 2, all_threads=True, chain=True)
         self._beat()
         self._thread.start()
 

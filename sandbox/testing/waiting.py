@@ -29,9 +29,11 @@ async def wait_for_job(sandbox: Sandbox, job_id: str) -> JobReport:
 
 
 async def wait_for_output(sandbox: Sandbox, job_id: str, text: bytes) -> None:
-    """Wait until a running job's output contains `text`."""
+    """Wait until a job's output contains `text`; raises AssertionError if the job ended without it."""
 
     async def holds() -> bool:
-        return text in (await sandbox.report(job_id)).output
+        report = await sandbox.report(job_id)
+        assert text in report.output or report.state is BackgroundJobState.RUNNING, report.output
+        return text in report.output
 
     await until(holds)

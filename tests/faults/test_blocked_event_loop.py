@@ -21,7 +21,7 @@ BLOCKABLE = ROOT / "tests" / "support" / "blockable"
 WITHIN = 60.0
 
 WATCHED = """
-import asyncio, re, sys, time
+import asyncio, re, signal, sys, threading, time
 from gateway.observability.event_loop_watchdog import event_loop_watched
 
 def work(how):
@@ -32,6 +32,10 @@ def work(how):
     if how == "python":
         while True:
             pass
+    if how == "elsewhere":
+        (watchdog,) = [one for one in threading.enumerate() if one.name == "event-loop-watchdog"]
+        signal.pthread_kill(watchdog.ident, signal.SIGPROF)
+        time.sleep(600)
 
 async def main(how, limit):
     with event_loop_watched(limit):
@@ -68,11 +72,15 @@ async def watched(how: str, limit: float) -> AsyncIterator[asyncio.subprocess.Pr
         ("sleep", BLOCKED_EXIT_CODE, "in work"),
         ("python", BLOCKED_EXIT_CODE, "event_loop.blocked"),
         ("pattern", -signal.SIGPROF, "in work"),
+        ("elsewhere", -signal.SIGPROF, "in work"),
     ],
-    ids=["sleep", "python", "pattern"],
+    ids=["sleep", "python", "pattern", "elsewhere"],
 )
 async def test_a_blocked_loop_ends_the_process(how: str, code: int, shown: str) -> None:
-    """Sleeping, Python code and code that holds the interpreter's lock end it, and the stack is shown."""
+    """Sleeping, Python code and code that holds the interpreter's lock end it, and the stack is shown.
+
+    The kernel may give the signal to any thread.
+    """
     async with watched(how, 0.5) as child, asyncio.timeout(WITHIN):
         assert child.stdout is not None
         printed = (await child.stdout.read()).decode()

@@ -12,8 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,6 +23,9 @@ MEMORY, MEMORY_BYTES = Path("/dev/shm"), 12 << 30
 At the end of a run it has 3 GiB of PostgreSQL's databases and 1.5 GiB of other files. Processes need memory
 too.
 """
+
+LOCK = Path(tempfile.gettempdir()) / f"dovecote-test-sessions-{os.getuid()}.lock"
+"""Each session holds it: the last one removes control groups, which those of running gateways look like."""
 
 VARIABLE = "TESTS_OF_DOVECOTE"
 """Names the session's directory; settings of the product have another prefix."""
@@ -78,7 +80,9 @@ class Session:
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="dovecote-tests-", dir=fast_disk()))
         self._directory.chmod(0o711)  # PostgreSQL runs as another user below it
-        self._began = time.time()
+        self._groups_before = frozenset(_control_groups())
+        self._lock = LOCK.open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
         os.environ[VARIABLE] = str(self._directory)
         self._zygote = subprocess.Popen(
             [sys.executable, str(Path(__file__).parent / "zygote.py"), zygote()], stdin=subprocess.PIPE
@@ -99,15 +103,20 @@ class Session:
         """Remove what is left on the disk."""
         shutil.rmtree(self._directory, ignore_errors=True)
         del os.environ[VARIABLE]
-        _remove_control_groups(self._began)
+        with self._lock, suppress(BlockingIOError):
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove_empty(set(_control_groups()) - self._groups_before)
 
 
-def _remove_control_groups(since: float) -> None:
-    """Remove the empty groups of gateways that tests have killed: no other gateway opens their data."""
-    for top in (*CGROUP_MOUNT.glob("dovecote-*"), *CGROUP_MOUNT.glob("*/dovecote-*")):
-        with suppress(OSError):
-            if top.stat().st_mtime < since:
-                continue
+def _control_groups() -> Iterator[Path]:
+    """Yield the directories of gateways' control groups."""
+    yield from CGROUP_MOUNT.glob("dovecote-*")
+    yield from CGROUP_MOUNT.glob("*/dovecote-*")
+
+
+def _remove_empty(groups: Iterable[Path]) -> None:
+    """Remove the groups of gateways that tests have killed: no other gateway opens their data."""
+    for top in groups:
         for directory, _, _ in os.walk(top, topdown=False):
             with suppress(OSError):
                 Path(directory).rmdir()
