@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from time import monotonic
 
@@ -17,7 +16,7 @@ from delivery.broker.leases import JetStreamLeases, LeaseHolder
 from delivery.broker.port import Lease
 from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.errors import BrokerUnreachable, LeaseBusy, LeaseLost
-from nats_servers import NatsServer, nats_server
+from nats_servers import NatsServer, child_process, nats_server
 
 HOLDER_PROGRAM = """
 import asyncio, sys, time
@@ -60,26 +59,12 @@ async def nats_connection(server: NatsServer) -> AsyncIterator[NatsConnection]:
         yield nats_connection
 
 
-@asynccontextmanager
-async def run_lease_holder(server: NatsServer) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a process that holds the lease and acts all the time."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HOLDER_PROGRAM, server.url, server.token, stdout=asyncio.subprocess.PIPE
-    )
-    try:
-        yield child
-    finally:
-        if child.returncode is None:
-            child.kill()
-        await child.wait()
-
-
 async def test_a_frozen_holder_is_succeeded_and_never_acts_again(
     server: NatsServer, nats_connection: NatsConnection
 ) -> None:
     """Another process takes over while the holder is frozen; after it wakes, its first check fails."""
     leases = JetStreamLeases(nats_connection, LeaseHolder(instance="other", boot="1"))
-    async with run_lease_holder(server) as child, asyncio.timeout(30):
+    async with child_process(HOLDER_PROGRAM, server) as child, asyncio.timeout(30):
         assert child.stdout is not None
         await child.stdout.readline()
         child.send_signal(signal.SIGSTOP)

@@ -9,8 +9,8 @@ from time import monotonic
 
 from delivery.broker.connection import connect
 from delivery.broker.stream_config import ensure_streams
-from nats_servers import nats_server
-from shard_replicas import STREAM_CONFIG, child_process, shard_replica, until_divided, working
+from nats_servers import child_process, nats_server
+from shard_replicas import STREAM_CONFIG, shard_replica, until_divided, working
 
 WORK = "t:cnv_1"
 

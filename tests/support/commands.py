@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self, cast
 
 import session
+from gateway.config.load import environment_without_ours
 
 MODULE = "gateway"
 PIPE, STDOUT, DEVNULL = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT, asyncio.subprocess.DEVNULL
@@ -170,6 +171,15 @@ async def gateway_command(
         env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, limit=limit,
         preexec_fn=_restore_sigint,
     )  # fmt: skip
+
+
+async def run_to_end(*words: str, cwd: Path, **settings: str) -> tuple[int | None, str, str]:
+    """Run a command that needs no input; returns its exit code, its output and its errors."""
+    env = environment_without_ours() | settings
+    child = await gateway_command(*words, env=env, cwd=cwd, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    async with asyncio.timeout(60):
+        output, errors = await child.communicate()
+    return child.returncode, output.decode(), errors.decode()
 
 
 def _restore_sigint() -> None:

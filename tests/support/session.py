@@ -25,7 +25,7 @@ too.
 """
 
 LOCK = Path(tempfile.gettempdir()) / f"dovecote-test-sessions-{os.getuid()}.lock"
-"""Each session holds it: the last one removes control groups, which those of running gateways look like."""
+"""Every session holds this lock. Only the last one removes control groups: others may still use theirs."""
 
 VARIABLE = "TESTS_OF_DOVECOTE"
 """Names the session's directory; settings of the product have another prefix."""

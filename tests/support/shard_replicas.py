@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -18,7 +16,6 @@ from delivery.events.sharding import SHARDS
 from gateway.infra.replica_shares import owner_of
 from gateway.infra.shard_leases import TURN_SHARDS, ShardLeases
 from gateway.infra.shard_wake_ups import ShardWakeUps
-from nats_servers import NatsServer
 
 STREAM_CONFIG = StreamConfig(max_bytes=500_000_000)
 TTL = 2.0
@@ -70,22 +67,6 @@ async def shard_replica(
         finally:
             stop.set()
             await task
-
-
-@asynccontextmanager
-async def child_process(program: str, server: NatsServer) -> AsyncIterator[Process]:
-    """Run a program with the server's URL and token in a process of its own; kill it when the block ends."""
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", program, server.url, server.token),
-        stdout=asyncio.subprocess.PIPE,
-        env={"PYTHONPATH": ":".join(sys.path)},
-    )
-    try:
-        yield child
-    finally:
-        if child.returncode is None:
-            child.kill()
-        await child.wait()
 
 
 async def until_divided(*replicas: ShardReplica) -> list[frozenset[int]]:

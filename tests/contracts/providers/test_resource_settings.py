@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer, open_api_server
-from commands import DEVNULL, PIPE, gateway_command
-from gateway.config.load import environment_without_ours
+from commands import run_to_end
 from sandbox import registry
 from sandbox.config import SandboxConfig, SandboxOptions, problems
 from sandbox.model import ResourceSupport
@@ -104,17 +102,8 @@ async def test_the_check_of_the_settings_refuses_a_setting_without_effect(tmp_pa
 async def check_config(directory: Path, text: str) -> tuple[int | None, str]:
     """Check a settings file; returns the exit code and the errors."""
     (directory / "dovecote.toml").write_text(text)
-    child = await gateway_command(
-        *("config", "check"),
-        env=environment_without_ours(),
-        cwd=directory,
-        stdin=DEVNULL,
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    async with asyncio.timeout(60):
-        _out, errors = await child.communicate()
-    return child.returncode, errors.decode()
+    code, _output, errors = await run_to_end("config", "check", cwd=directory)
+    return code, errors
 
 
 @pytest.mark.parametrize("provider", ["agentrun", "daytona", "e2b"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from commands import DEVNULL, PIPE, gateway_command
+from commands import run_to_end
 from delivery.database.engine import Database
 from delivery.database.tables import endpoints as endpoint_rows
 from delivery.events.event import new_id
@@ -20,7 +19,6 @@ from delivery.webhooks import endpoints
 from gateway.accounts import api_keys
 from gateway.accounts.key_rotation import Reencryption, reencrypt_all
 from gateway.accounts.vault import DecryptionFailed, Vault, associated_data
-from gateway.config.load import environment_without_ours
 from gateway.ingress.channel_state import SqlChannelSecrets
 from gateway.records import webhooks
 from gateway.records.records import Records
@@ -235,18 +233,10 @@ async def _only_endpoint(database: Database) -> str:
 
 async def _reencrypt(directory: Path) -> tuple[int | None, dict[str, Any]]:
     """Run the command with the new key first; returns its exit code and what it prints."""
-    child = await gateway_command(
-        *("secrets", "reencrypt", "--data", str(directory / "data"), "--json"),
-        env=environment_without_ours() | {"DOVECOTE_SECRET_KEYS": f"{NEW},{OLD}"},
-        cwd=directory,
-        stdin=DEVNULL,
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    async with asyncio.timeout(60):
-        out, errors = await child.communicate()
-    assert out, errors
-    return child.returncode, json.loads(out)
+    words = ("secrets", "reencrypt", "--data", str(directory / "data"), "--json")
+    code, output, errors = await run_to_end(*words, cwd=directory, DOVECOTE_SECRET_KEYS=f"{NEW},{OLD}")
+    assert output, errors
+    return code, json.loads(output)
 
 
 async def test_what_no_key_opens_stays_and_stops_nothing(database: Database) -> None:

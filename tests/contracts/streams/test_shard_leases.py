@@ -15,8 +15,8 @@ from delivery.broker.port import Lease
 from delivery.broker.stream_config import ensure_streams
 from delivery.errors import LeaseBusy, LeaseLost
 from delivery.events.sharding import SHARDS, work_shard
-from nats_servers import NatsServer, nats_server
-from shard_replicas import STREAM_CONFIG, ShardReplica, child_process, shard_replica, until_divided, working
+from nats_servers import NatsServer, child_process, nats_server
+from shard_replicas import STREAM_CONFIG, ShardReplica, shard_replica, until_divided, working
 
 NAMES = [f"t:cnv_{number}" for number in range(300)]
 

@@ -16,9 +16,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from channels.telegram.simulator import simulate
-from commands import DEVNULL, PIPE, gateway_command
+from commands import run_to_end
 from gateway.cli.app import app
-from gateway.config.load import environment_without_ours, load
+from gateway.config.load import load
 from openai_server import OpenAIServer, ScriptedTurn
 
 ROOT = Path(__file__).parents[3]
@@ -211,18 +211,10 @@ def test_every_wrong_table_is_reported_before_anything_starts(
 async def test_a_table_that_refers_to_nothing_ends_the_start_with_a_line(tmp_path: Path) -> None:
     """Whether a record exists depends on the database: `serve` names the key's place and exits with 2."""
     (tmp_path / "dovecote.toml").write_text('[agents.coder]\nmodel = "builtin:shell"\nsandbox = "heavy"\n')
-    child = await gateway_command(
-        *("serve", "--data", str(tmp_path / "data"), "--port", "0"),
-        env=environment_without_ours(),
-        cwd=tmp_path,
-        stdin=DEVNULL,
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    async with asyncio.timeout(60):
-        _out, errors = await child.communicate()
+    words = ("serve", "--data", str(tmp_path / "data"), "--port", "0")
+    code, _output, errors = await run_to_end(*words, cwd=tmp_path)
     line = "dovecote: /agents/coder/sandbox: there is no sandbox 'heavy' in this account"
-    assert (errors.decode().splitlines()[-1], child.returncode) == (line, 2)
+    assert (errors.splitlines()[-1], code) == (line, 2)
 
 
 def test_a_process_that_performs_no_turns_needs_no_model_key(

@@ -147,3 +147,19 @@ async def nats_cluster(directory: Path, size: int = 3) -> AsyncIterator[list[Nat
         yield servers
     finally:
         await asyncio.gather(*(server.kill() for server in servers))
+
+
+@asynccontextmanager
+async def child_process(program: str, server: NatsServer) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a program with the server's URL and token in a process of its own; kill it when the block ends."""
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program, server.url, server.token),
+        stdout=asyncio.subprocess.PIPE,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    try:
+        yield child
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.wait()

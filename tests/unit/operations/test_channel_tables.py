@@ -16,7 +16,7 @@ def read(directory: Path, toml: str, **env: str) -> Settings:
     return load(env=env, directory=directory)
 
 
-def the_problem(directory: Path, toml: str) -> SettingProblem:
+def only_problem(directory: Path, toml: str) -> SettingProblem:
     """Return the only problem of a file with this text."""
     with pytest.raises(InvalidSettings) as caught:
         read(directory, toml)
@@ -26,13 +26,13 @@ def the_problem(directory: Path, toml: str) -> SettingProblem:
 
 def test_a_channel_is_held_to_its_platforms_settings(tmp_path: Path) -> None:
     """A channel's table is checked by its adapter, under the kind that its name implies."""
-    problem = the_problem(tmp_path, '[channels.telegram]\ntoken = "123456:ABC"\ncolour = "red"')
+    problem = only_problem(tmp_path, '[channels.telegram]\ntoken = "123456:ABC"\ncolour = "red"')
     assert problem.key == "channels.telegram.colour"
 
 
 def test_a_missing_setting_is_named(tmp_path: Path) -> None:
     """The problem has the key that is missing, not the table, and the variable that would set it."""
-    problem = the_problem(tmp_path, '[channels.my-bot]\nkind = "telegram"')
+    problem = only_problem(tmp_path, '[channels.my-bot]\nkind = "telegram"')
     assert (problem.key, problem.detail) == ("channels.my-bot.token", "is required")
     assert problem.source.endswith("dovecote.toml")
     assert problem.remedy == "Set channels.my-bot.token or DOVECOTE_CHANNELS__MY_BOT__TOKEN"
@@ -42,7 +42,7 @@ def test_a_channel_may_have_an_agent_of_its_own(tmp_path: Path) -> None:
     """`agent` is not a setting of the adapter; a blank one is refused."""
     table = '[channels.telegram]\ntoken = "123456:ABC"\nagent = '
     assert read(tmp_path, f'{table}"coder"').channels["telegram"]["agent"] == "coder"
-    assert the_problem(tmp_path, f'{table}" "').key == "channels.telegram.agent"
+    assert only_problem(tmp_path, f'{table}" "').key == "channels.telegram.agent"
 
 
 def test_a_channel_may_have_a_name_of_its_own(tmp_path: Path) -> None:
