@@ -15,9 +15,9 @@ from gateway.web.http.context import WebLimits
 from gateway_process import gateway
 
 LIMITS = WebLimits(
-    auth_failures=100_000, header_deadline=0.5, anonymous_connections=20, connections_per_key=30
+    auth_failures=100_000, header_deadline=2.0, anonymous_connections=20, connections_per_key=30
 )
-WITHIN = 20.0
+WITHIN = 60.0
 UPGRADE = (
     "GET /ws HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"

@@ -64,8 +64,8 @@ async def test_a_thread_renews_the_leases_of_a_late_loop(
     async with renewal_thread(url) as renewals:
         leases = JetStreamLeases(nats_connection, LeaseHolder(instance="one", boot="1"), renewals)
         others = JetStreamLeases(nats_connection, LeaseHolder(instance="two", boot="1"))
-        async with leases.acquire("t:a", ttl=1.0) as lease:
-            time.sleep(3)  # noqa: ASYNC251 - the event loop is late
+        async with leases.acquire("t:a", ttl=3.0) as lease:
+            time.sleep(6)  # noqa: ASYNC251 - the event loop is late
             lease.ensure_held()
             with pytest.raises(LeaseBusy):
                 async with others.acquire("t:a", ttl=1.0):
