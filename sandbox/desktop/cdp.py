@@ -21,6 +21,9 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 _CHUNK = 1 << 16
 _BROWSER_READS, _BROWSER_WRITES = 3, 4
+_EXIT_SECONDS = 1.0
+"""Seconds in which a browser that closed its pipe exits, so that the reason is known."""
+
 _FIRST_FREE = 10
 """A descriptor from here on is not overwritten by the browser's own two."""
 
@@ -51,6 +54,7 @@ class CdpConnection:
         self._answers: dict[int, Mapping[str, Any] | None] = {}
         self._last_id = 0
         self.closed = False
+        self._reason = "it closed its pipe"
         low_commands, self._commands = os.pipe()
         messages, low_messages = os.pipe()
         commands_out, messages_in = (_above_standard(one) for one in (low_commands, low_messages))
@@ -107,7 +111,7 @@ class CdpConnection:
         if answer is not None:
             return _result(answer)
         if self.closed:
-            raise BrowserGone("the browser has ended")
+            raise BrowserGone(f"the browser has ended ({self._reason})")
         if is_moot():
             return {}
         raise BrowserSilent(f"no answer to {method} in {timeout:.0f} s")
@@ -123,17 +127,24 @@ class CdpConnection:
             while content:
                 content = content[os.write(self._commands, content) :]
         except OSError as error:
-            raise BrowserGone("the browser has ended") from error
+            raise BrowserGone(f"the browser has ended ({self._reason})") from error
 
     def _read(self, messages: BinaryIO) -> None:
         try:
             self._receive_all(messages)
         finally:
             messages.close()
+            self._note_reason()
             self.close()
             with self._answered:
                 self.closed = True
                 self._answered.notify_all()
+
+    def _note_reason(self) -> None:
+        """Note how the browser ended, if it did so itself."""
+        with suppress(subprocess.TimeoutExpired):
+            code = self.process.wait(_EXIT_SECONDS)
+            self._reason = f"exit code {code}" if code >= 0 else f"signal {-code}"
 
     def _receive_all(self, messages: BinaryIO) -> None:
         pending = bytearray()

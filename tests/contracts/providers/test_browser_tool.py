@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from gateway.tools.screens.browser import browser
 from gateway.tools.tool import InvalidArguments
 from sandbox.config import SandboxConfig
 from sandbox.desktop.browser import PROGRAMS
+from sandbox.desktop.cdp import BrowserGone, CdpConnection
 from sandbox.lifecycle.services import SandboxServices
 from sandbox_rigs import all_rigs
 from screen_rig import VARIANTS, Screen, open_screen, serve_pages
@@ -159,6 +161,15 @@ async def test_a_killed_browser_is_started_again(screen: Screen) -> None:
     assert (await screen.run(browser, action="open", url="about:blank")).ok
 
 
+@pytest.mark.parametrize(("end", "reason"), [("kill -9 $$", "signal 9"), ("exit 3", "exit code 3")])
+async def test_a_browser_that_ends_says_how(end: str, reason: str) -> None:
+    """A crash, a limit and a refused start are different reasons."""
+    program = ["/bin/bash", "-c", f"head -c 1 <&3; {end}"]
+    connection = CdpConnection(program, os.environ, lambda _session, _event, _params: None)
+    with pytest.raises(BrowserGone, match=reason):
+        connection.call("Browser.getVersion", timeout=60.0)
+
+
 @pytest.mark.parametrize(
     ("args", "why"),
     [
@@ -182,7 +193,7 @@ async def test_pages_of_a_server(tmp_path: Path) -> None:
     page = "<title>Post</title><form method=post><input name=who aria-label=Who></form>"
     with serve_pages({"/": page, "/endless": "<h1>Begun</h1>"}) as server:
         async with open_screen("host-plain", tmp_path, runtime="browser") as screen:
-            await screen.run(browser, action="open", url=f"{server.url}/")
+            assert (await screen.run(browser, action="open", url=f"{server.url}/")).ok
             posted = await screen.run(browser, action="type", text="Who", value="me", submit=True)
             assert "Thank you" in posted.content
             assert server.posted == ["who=me"]

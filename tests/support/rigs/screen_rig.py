@@ -91,15 +91,17 @@ async def open_screen(variant: str, directory: Path, *, runtime: str) -> AsyncIt
         context = make_tool_context(config, sandbox, rig)
         owner = replace(context.environment.owner, workspace="wsp_1")
         environment = replace(context.environment, spec=spec, owner=owner)
-        yield Screen(
-            name=variant,
-            context=replace(context, environment=environment, files=cast("Any", sent)),
-            sandbox=sandbox,
-            sent=sent,
-            pages=rig.workspace,
-            pages_url=f"file://{spec.mount if rig.isolated else rig.workspace}",
-        )
-        await provider.destroy(sandbox.id)
+        try:
+            yield Screen(
+                name=variant,
+                context=replace(context, environment=environment, files=cast("Any", sent)),
+                sandbox=sandbox,
+                sent=sent,
+                pages=rig.workspace,
+                pages_url=f"file://{spec.mount if rig.isolated else rig.workspace}",
+            )
+        finally:
+            await provider.destroy(sandbox.id)
 
 
 @dataclass
