@@ -22,7 +22,7 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _CHUNK = 1 << 16
 _BROWSER_READS, _BROWSER_WRITES = 3, 4
 _EXIT_SECONDS = 1.0
-"""Seconds in which a browser that closed its pipe exits, so that the reason is known."""
+"""Seconds for a browser that closed its pipe to exit by itself, which gives the reason."""
 
 _FIRST_FREE = 10
 """A descriptor from here on is not overwritten by the browser's own two."""
@@ -54,7 +54,7 @@ class CdpConnection:
         self._answers: dict[int, Mapping[str, Any] | None] = {}
         self._last_id = 0
         self.closed = False
-        self._reason = "it closed its pipe"
+        self._reason = "for an unknown reason"
         low_commands, self._commands = os.pipe()
         messages, low_messages = os.pipe()
         commands_out, messages_in = (_above_standard(one) for one in (low_commands, low_messages))
@@ -111,7 +111,7 @@ class CdpConnection:
         if answer is not None:
             return _result(answer)
         if self.closed:
-            raise BrowserGone(f"the browser has ended ({self._reason})")
+            raise BrowserGone(f"the browser has ended {self._reason}")
         if is_moot():
             return {}
         raise BrowserSilent(f"no answer to {method} in {timeout:.0f} s")
@@ -127,7 +127,7 @@ class CdpConnection:
             while content:
                 content = content[os.write(self._commands, content) :]
         except OSError as error:
-            raise BrowserGone(f"the browser has ended ({self._reason})") from error
+            raise BrowserGone(f"the browser has ended {self._reason}") from error
 
     def _read(self, messages: BinaryIO) -> None:
         try:
@@ -144,7 +144,7 @@ class CdpConnection:
         """Note how the browser ended, if it did so itself."""
         with suppress(subprocess.TimeoutExpired):
             code = self.process.wait(_EXIT_SECONDS)
-            self._reason = f"exit code {code}" if code >= 0 else f"signal {-code}"
+            self._reason = f"with exit code {code}" if code >= 0 else f"by signal {-code}"
 
     def _receive_all(self, messages: BinaryIO) -> None:
         pending = bytearray()

@@ -178,7 +178,7 @@ async def test_a_retry_after_of_another_status_is_ignored() -> None:
 )
 async def test_what_is_not_a_success_is_tried_again(behaviour: Behaviour) -> None:
     """Silence, a cut connection and every other status lead to a second attempt after five seconds."""
-    # Silence ends at this time, within which the second attempt must succeed on a busy machine too.
+    # The time-out of a silent attempt; the second attempt must succeed within it on a busy machine too.
     async with open_sink(behaviour, total_seconds=5.0) as (sink, receiver):
         outcomes, delays, judged = await run_delivery(sink)
     assert judged.state is DeliveryState.DELIVERED

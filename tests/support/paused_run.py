@@ -1,9 +1,9 @@
-"""Run a command while the machine seems to stop now and then: all its processes pause for a second.
+"""Run a command, and stop all its processes for a moment now and then, as a machine that pauses does.
 
     python paused_run.py [--every SECONDS] [--pause SECONDS] COMMAND...
 
 A test whose result depends on a short time fails here, and now and then on a busy machine. Processes that
-are stopped already stay stopped. Needs Linux's /proc; the exit code is that of the command.
+were stopped before stay stopped. Needs Linux's /proc; the exit code is that of the command.
 """
 
 from __future__ import annotations
@@ -15,27 +15,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
-
-def running_descendants(root: int) -> list[int]:
-    """Return a process and its descendants, parents first, without those that are stopped."""
-    children: defaultdict[int, list[int]] = defaultdict(list)
-    stopped = set()
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended
-            state, parent = status.read_text().rpartition(") ")[2].split()[:2]
-            process = int(status.parent.name)
-            children[int(parent)].append(process)
-            if state == "T":
-                stopped.add(process)
-    found = [root]
-    for process in found:  # grows
-        found += children[process]
-    return [process for process in found if process not in stopped]
+from sandbox.host.isolation.process_tree import descendants, is_stopped
 
 
 def send(number: signal.Signals, processes: Iterable[int]) -> None:
@@ -57,7 +40,8 @@ def main() -> int:
         with suppress(subprocess.TimeoutExpired):
             process.wait(random.uniform(0.5, 1.5) * given.every)
         if process.returncode is None:
-            paused = running_descendants(process.pid)
+            found = [process.pid, *descendants(process.pid)]
+            paused = [one for one in found if not is_stopped(one)]
             try:
                 send(signal.SIGSTOP, paused)
                 time.sleep(given.pause)

@@ -161,9 +161,11 @@ async def test_a_killed_browser_is_started_again(screen: Screen) -> None:
     assert (await screen.run(browser, action="open", url="about:blank")).ok
 
 
-@pytest.mark.parametrize(("end", "reason"), [("kill -9 $$", "signal 9"), ("exit 3", "exit code 3")])
+@pytest.mark.parametrize(
+    ("end", "reason"), [("kill -9 $$", "ended by signal 9"), ("exit 3", "with exit code 3")]
+)
 async def test_a_browser_that_ends_says_how(end: str, reason: str) -> None:
-    """A crash, a limit and a refused start are different reasons."""
+    """The error names the signal or the exit code."""
     program = ["/bin/bash", "-c", f"head -c 1 <&3; {end}"]
     connection = CdpConnection(program, os.environ, lambda _session, _event, _params: None)
     with pytest.raises(BrowserGone, match=reason):
