@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -75,6 +75,7 @@ class DraftBuffer:
     """The message that an agent is generating in a conversation; one task per chat reads it."""
 
     started_at: float
+    conversation: str
     turn: str = ""
     asker: str = ""
     message: str = ""
@@ -189,43 +190,50 @@ class Drafts:
     async def publish_while(
         self, conversation: str, turn: str = "", asker: str = ""
     ) -> AsyncIterator[TurnDisplay | None]:
-        """Yield what shows a turn's texts and tool calls; None when the conversation has no chat.
+        """Yield what shows a turn's texts and tool calls in the conversation's chats; None after the stop.
 
         `asker` is the platform's id of the person to whom the turn replies.
         """
-        targets = await self._chat_targets(conversation) if self._group is not None else []
-        if not targets or self._group is None:
+        if self._group is None:
             yield None
             return
-        buffer = DraftBuffer(started_at=self._clock(), turn=turn, asker=asker)
+        buffer = DraftBuffer(started_at=self._clock(), conversation=conversation, turn=turn, asker=asker)
         self._buffers[id(buffer)] = buffer
         quiet = min(self._draft_delay, self._typing_delay)
-        starting = asyncio.get_running_loop().call_later(quiet, self._start_showing, buffer, targets)
+        starting = asyncio.get_running_loop().call_later(quiet, self._start_showing, buffer)
         try:
             yield TurnDisplay(
                 show_text=lambda message, text: buffer.write(message, text, self._clock()),
-                show_step=partial(self._show_step, buffer, targets),
+                show_step=partial(self._show_step, buffer),
             )
         finally:
             starting.cancel()
             del self._buffers[id(buffer)]
             buffer.close()
 
-    def _start_showing(self, buffer: DraftBuffer, targets: Sequence[str]) -> None:
-        """Start a task for each chat; a turn that ends before there is something to show needs none."""
+    def _start_showing(self, buffer: DraftBuffer) -> None:
+        """Show the turn's texts; a turn that ends before there is something to show needs no task."""
         if self._group is not None and not buffer.closed:
-            for target in targets:
-                self._group.create_task(self._update_chat(buffer, target))
+            self._group.create_task(self._show_in_chats(buffer, partial(self._update_chat, buffer)))
 
-    def _show_step(self, buffer: DraftBuffer, targets: Sequence[str], step: ToolStep) -> None:
-        """Show a step; a turn's first one starts a task for each chat."""
+    def _show_step(self, buffer: DraftBuffer, step: ToolStep) -> None:
+        """Show a step; a turn's first one starts the tasks."""
         if self._group is None or buffer.closed:
             return
         if buffer.steps is None:
             buffer.steps = StepBuffer(turn=buffer.turn, asker=buffer.asker)
-            for target in targets:
-                self._group.create_task(self._show_steps(buffer.steps, target))
+            show = partial(self._show_steps, buffer.steps)
+            self._group.create_task(self._show_in_chats(buffer, show))
         buffer.steps.write(step)
+
+    async def _show_in_chats(
+        self, buffer: DraftBuffer, show: Callable[[str], Coroutine[None, None, None]]
+    ) -> None:
+        """Show something in all chats of the conversation, each in a task of its own."""
+        with log_errors("draft.chats", turn=buffer.turn):
+            async with asyncio.TaskGroup() as group:
+                for target in await self._chat_targets(buffer.conversation):
+                    group.create_task(show(target))
 
     async def _show_steps(self, steps: StepBuffer, target: str) -> None:
         with log_errors("draft.steps", turn=steps.turn):

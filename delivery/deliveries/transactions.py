@@ -29,6 +29,7 @@ class Transaction:
         self.connection = connection
         self.events: list[Event] = []
         self.wakes: dict[tuple[WorkQueue, str], str] = {}
+        self.first_works: dict[tuple[WorkQueue, str], object] = {}
         self.timers: dict[tuple[WorkQueue, str], tuple[datetime, str]] = {}
         self.actions: list[Callable[[], None]] = []
         self.works: list[ImmediateWork] = [] if works is None else works
@@ -37,9 +38,13 @@ class Transaction:
         """Record events with this transaction; they are numbered when it is committed."""
         self.events += events
 
-    def wake(self, queue: WorkQueue, key: str, *, account: str) -> None:
-        """Wake the worker of a key of `account` after the commit."""
+    def wake(self, queue: WorkQueue, key: str, *, account: str, first: object = None) -> None:
+        """Wake the worker of a key of `account` after the commit.
+
+        `first`: what the worker would find first, if this transaction knows it.
+        """
         self.wakes[queue, key] = account
+        self.first_works[queue, key] = first
 
     def wake_at(self, queue: WorkQueue, key: str, moment: datetime, *, account: str) -> None:
         """Wake the worker of a key of `account` at a moment, if the transaction is committed."""
@@ -54,8 +59,13 @@ class TurnClaims(Protocol):
     """Claims the next turn of a conversation."""
 
     @abstractmethod
-    async def claim(self, tx: Transaction, conversation: str, *, account: str) -> ImmediateWork | None:
-        """Claim a turn, emit its events, and return its work; None: a wake-up is needed."""
+    async def claim(
+        self, tx: Transaction, conversation: str, *, account: str, first: object = None
+    ) -> ImmediateWork | None:
+        """Claim a turn, emit its events, and return its work; None: a wake-up is needed.
+
+        `first`: the next turn, if the transaction knows it.
+        """
 
 
 class Transactions:
@@ -149,7 +159,8 @@ class Transactions:
             return
         for (queue, key), account in list(tx.wakes.items()):
             if queue is WorkQueue.TURN:
-                work = await self._turn_claims.claim(tx, key, account=account)
+                first = tx.first_works[queue, key]
+                work = await self._turn_claims.claim(tx, key, account=account, first=first)
                 if work is not None:
                     del tx.wakes[queue, key]
                     tx.works.append(work)

@@ -8,8 +8,8 @@ from delivery.deliveries.part import decode_part
 from delivery.deliveries.store import DueDelivery
 from delivery.deliveries.transactions import Transaction
 from delivery.events.event import Event, EventType, new_id
-from gateway.store.conversations import conversations, messages
-from gateway.store.conversations.conversations import MessageRow
+from gateway.store.conversations import messages
+from gateway.store.conversations.messages import MessageRow
 
 MAX_QUOTED = 80
 """Characters of a delayed answer that its notice quotes."""
@@ -46,7 +46,7 @@ async def post_notice(
         attachments=[],
         created_at=utc_now(),
     )
-    await conversations.add_message(tx.connection, conversation, row)
+    await messages.add_message(tx.connection, conversation, row)
 
 
 async def report_parked(tx: Transaction, due: DueDelivery) -> None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from channels.message import Address, Message, MessageDeleted
+from channels.message import Message, MessageDeleted
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from gateway.store.conversations import conversations, handover, room_messages
-from gateway.store.conversations.conversations import Conversation
+from gateway.store.conversations.conversations import ChatThread, Conversation
 from gateway.store.conversations.handover import HandoverMessage
 from gateway.store.conversations.room_messages import ROOM_MESSAGE_AGE, RoomMessage
 
@@ -114,7 +114,7 @@ async def keep_deletion(
 
 
 async def collect(
-    connection: Connection, conversation: Conversation, message: Message, limits: ContextLimits
+    connection: Connection, thread: ChatThread, message: Message, limits: ContextLimits
 ) -> TurnContext:
     """Return what a message's turn gets as context: the quoted message, and the newest ones before it."""
     left = limits.size
@@ -122,8 +122,8 @@ async def collect(
     if quoted is not None:
         left -= size_of(quoted)
     found: list[tuple[int, RoomMessage]] = []
-    if limits.messages:
-        found = await _list_earlier(connection, conversation, message.address, message.platform_id, limits)
+    if limits.messages and thread.has_unseen:
+        found = await _list_earlier(connection, thread.conversation, message, limits)
     earlier = _newest_within([one for _position, one in found], left)
     return TurnContext(quoted=quoted, earlier=earlier, position=found[-1][0] if found else None)
 
@@ -188,15 +188,15 @@ def size_of(message: Mapping[str, Any]) -> int:
 async def _list_earlier(
     connection: Connection,
     conversation: Conversation,
-    address: Address,
-    platform_id: str,
+    message: Message,
     limits: ContextLimits,
 ) -> list[tuple[int, RoomMessage]]:
+    address = message.address
     return await room_messages.list_unseen(
         connection,
         address.destination,
         address.thread or "",
-        opens_thread=not address.thread or address.thread == platform_id,
+        opens_thread=not address.thread or address.thread == message.platform_id,
         conversation=conversation.id,
         since=utc_now() - ROOM_MESSAGE_AGE,
         limit=limits.messages,

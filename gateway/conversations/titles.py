@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from delivery.database.engine import Connection
-from gateway.store.conversations import conversations
+from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import Conversation
 
 TITLE_LENGTH = 80
@@ -45,7 +45,7 @@ async def rename(connection: Connection, conversation: str, title: str | None) -
     """Set a person's title, or the one of the first message again; returns it."""
     chosen = derive_title(title, length=LONGEST_TITLE) if title is not None else None
     if chosen is None:
-        found = map(derive_title, await conversations.first_texts(connection, conversation))
+        found = map(derive_title, await messages.first_texts(connection, conversation))
         chosen = next((one for one in found if one is not None), None)
     await conversations.set_title(connection, conversation, chosen)
     return chosen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from channels.message import Address, RoomKind
+from delivery.deliveries import destinations
 from delivery.deliveries import routes as delivery_store
 from delivery.deliveries.route import Route
 from delivery.deliveries.transactions import Transaction
@@ -12,20 +13,30 @@ from gateway.conversations.submissions.conversation_lookup import create_convers
 from gateway.ingress.channel_context import ChannelContext
 from gateway.store.accounts import records
 from gateway.store.conversations import conversations
-from gateway.store.conversations.conversations import Conversation
+from gateway.store.conversations.conversations import ChatThread
 
 log = structlog.get_logger(__name__)
 
 
-async def get_or_create_chat_conversation(
+async def get_thread(tx: Transaction, context: ChannelContext, address: Address) -> ChatThread | None:
+    """Return a chat thread if it has a conversation; its chat is alive, because a message came from it."""
+    found = await conversations.get_thread(
+        tx.connection, context.record.account, address.key, destination=address.destination
+    )
+    if found is None or found.is_dead:
+        await destinations.mark_alive(tx.connection, address.destination)
+    return found
+
+
+async def get_or_create_thread(
     tx: Transaction, context: ChannelContext, address: Address, room: RoomKind
-) -> Conversation:
-    """Return the conversation of a chat thread; creates one if there is none."""
+) -> ChatThread:
+    """Return a chat thread; creates its conversation if there is none."""
     account, direct = context.record.account, room is RoomKind.DIRECT
-    found = await conversations.get_by_address(tx.connection, account, address.key)
+    found = await get_thread(tx, context, address)
     if found is not None:
-        if found.direct is not direct:
-            await conversations.set_direct(tx.connection, found.id, direct=direct)
+        if found.conversation.direct is not direct:
+            await conversations.set_direct(tx.connection, found.conversation.id, direct=direct)
         return found
     opened = await create_conversation(
         tx,
@@ -39,7 +50,7 @@ async def get_or_create_chat_conversation(
     await delivery_store.add_route(
         tx.connection, Route.to_chat(account=account, conversation=opened.id, address=address)
     )
-    return opened
+    return ChatThread(conversation=opened, is_idle=True, is_dead=False, has_unseen=True)
 
 
 async def _agent_for_room(tx: Transaction, context: ChannelContext, room: str) -> str:

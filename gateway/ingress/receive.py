@@ -17,7 +17,6 @@ from channels.message import (
 )
 from channels.port import Accept
 from delivery.database.clock import utc_now
-from delivery.deliveries import destinations
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType
 from delivery.fair_gate import working_for
@@ -34,7 +33,7 @@ from gateway.conversations.titles import NO_TEXT
 from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_bot, is_room_known
 from gateway.ingress.admission import Admission
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
-from gateway.ingress.chat_conversations import get_or_create_chat_conversation
+from gateway.ingress.chat_conversations import get_or_create_thread, get_thread
 from gateway.ingress.commands.chat_commands import ChatCommands, parse, to_command
 from gateway.ingress.confidential_replies import ConfidentialReplies, ConfidentialReply
 from gateway.ingress.inbound import AfterCommit, InboundMessage
@@ -45,7 +44,7 @@ from gateway.ingress.interactions.turn_buttons import TurnButtons, is_turn_butto
 from gateway.ingress.moved_rooms import move_room
 from gateway.ingress.rate_limit import DroppedKeys, SenderRateLimiter, UnknownSenders
 from gateway.store.conversations import conversations, messages
-from gateway.store.conversations.conversations import Conversation
+from gateway.store.conversations.conversations import ChatThread, Conversation
 from gateway.store.conversations.messages import visible_attachment
 from gateway.store.turns import turns
 from gateway.turns.session_reset import reset_if_due
@@ -158,7 +157,6 @@ class UpdateHandler:
             if await self._is_new(tx, context, inbound.update.key) and await self._admission.admit(
                 tx, context, inbound, after_commit
             ):
-                await destinations.mark_alive(tx.connection, inbound.address.destination)
                 await self._process(tx, context, inbound, after_commit)
         self._dropped_keys.remove(dropped)
         await self._after_commit(context, inbound, after_commit)
@@ -173,12 +171,13 @@ class UpdateHandler:
     async def _process(
         self, tx: Transaction, context: ChannelContext, inbound: InboundMessage, after_commit: AfterCommit
     ) -> None:
-        conversation = await self._find_conversation(tx, context, inbound)
-        if conversation is None:
+        thread = await self._find_thread(tx, context, inbound)
+        if thread is None:
             return
         if inbound.command is None:
-            await self._enqueue(tx, context, conversation, inbound, after_commit)
+            await self._enqueue(tx, context, thread, inbound, after_commit)
             return
+        conversation = thread.conversation
         result = await self._commands.execute(
             tx,
             conversation,
@@ -194,17 +193,15 @@ class UpdateHandler:
         else:
             await self._reply(tx, conversation, inbound, result.reply, after_commit)
 
-    async def _find_conversation(
+    async def _find_thread(
         self, tx: Transaction, context: ChannelContext, inbound: InboundMessage
-    ) -> Conversation | None:
+    ) -> ChatThread | None:
         if inbound.existing_conversation_only:
-            return await conversations.get_by_address(
-                tx.connection, context.record.account, inbound.address.key
-            )
+            return await get_thread(tx, context, inbound.address)
         if inbound.command is None:
             reset = context.reset_in(inbound.address.room)
             await reset_if_due(tx, context.record.account, inbound.address, reset, self._commands.timezone)
-        return await get_or_create_chat_conversation(tx, context, inbound.address, inbound.update.room)
+        return await get_or_create_thread(tx, context, inbound.address, inbound.update.room)
 
     @staticmethod
     async def _reply(
@@ -224,11 +221,12 @@ class UpdateHandler:
         self,
         tx: Transaction,
         context: ChannelContext,
-        conversation: Conversation,
+        thread: ChatThread,
         inbound: InboundMessage,
         after_commit: AfterCommit,
     ) -> None:
-        before = await self._collect_context(tx, context, conversation, inbound)
+        conversation = thread.conversation
+        before = await self._collect_context(tx, context, thread, inbound)
         submission = Submission(
             account=context.record.account,
             text=inbound.text,
@@ -240,7 +238,9 @@ class UpdateHandler:
             context=before.encode(),
         )
         try:
-            after_commit.submitted = await self._submissions.enqueue(tx, conversation, submission)
+            after_commit.submitted = await self._submissions.enqueue(
+                tx, conversation, submission, is_idle=thread.is_idle
+            )
             await room_context.mark_seen(tx.connection, conversation, before)
         except QueueFull as error:
             if self._admission.should_report_full(inbound, conversation.id):
@@ -253,13 +253,13 @@ class UpdateHandler:
 
     @staticmethod
     async def _collect_context(
-        tx: Transaction, context: ChannelContext, conversation: Conversation, inbound: InboundMessage
+        tx: Transaction, context: ChannelContext, thread: ChatThread, inbound: InboundMessage
     ) -> TurnContext:
         """Return what was said before a message, and what it quotes."""
-        if not isinstance(inbound.update, Message) or conversation.handover_by is not None:
+        if not isinstance(inbound.update, Message) or thread.conversation.handover_by is not None:
             return TurnContext()
         limits = context.context_limits_in(inbound.address.room)
-        return await room_context.collect(tx.connection, conversation, inbound.update, limits)
+        return await room_context.collect(tx.connection, thread, inbound.update, limits)
 
     async def _after_commit(
         self, context: ChannelContext, inbound: InboundMessage, after_commit: AfterCommit

@@ -35,7 +35,7 @@ from gateway.files.collection import CollectedFiles, FileCollector
 from gateway.jobs.report import report_held_up_jobs
 from gateway.schedules.heartbeat import may_be_silent, says_nothing
 from gateway.store.conversations import conversations, messages
-from gateway.store.conversations.conversations import MessageRow
+from gateway.store.conversations.messages import MessageRow
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import turn_queue, turns
 from gateway.store.turns.approvals import Approval
@@ -105,11 +105,12 @@ class TurnAttempt:
         """
         self._lease.ensure_held()
         async with self._transactions.begin(step) as tx:
-            if not await conversations.fence_is_current(tx.connection, self.turn.conversation, self._fence):
+            current = await conversations.lock_fence(tx.connection, self.turn.conversation)
+            if current.fence != self._fence:
                 raise LeaseLost(f"conversation {self.turn.conversation} has another holder")
             collected = (
                 await self._file_collector.attach(tx, self.turn.conversation)
-                if self._file_collector and last
+                if self._file_collector and last and current.has_files
                 else CollectedFiles()
             )
             if not runs_again:
@@ -252,7 +253,7 @@ class TurnAttempt:
             attachments=files,
             created_at=utc_now(),
         )
-        await conversations.add_message(tx.connection, self.turn.conversation, row)
+        await messages.add_message(tx.connection, self.turn.conversation, row)
         tx.emit(
             Event.now(
                 EventType.MESSAGE_COMPLETED,

@@ -21,7 +21,7 @@ from gateway.conversations import approvals
 from gateway.files.collection import FileCollector
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
-from gateway.store.conversations import conversations
+from gateway.store.conversations import conversations, messages
 from gateway.store.turn_state import (
     DEAD_LETTER_PREFIX,
     QUARANTINE_POINTS,
@@ -124,11 +124,15 @@ class TurnClaimer:
         conversation: str,
         fence: int | None = None,
         *,
+        next_turn: Turn | None = None,
         alone: bool = False,
         may_retry: bool = False,
     ) -> Claim | None:
-        """Claim the next turn in a transaction; call `committed` with the result after the commit."""
-        turn = await turns.next_turn(tx.connection, conversation)
+        """Claim the next turn in a transaction; call `committed` with the result after the commit.
+
+        `next_turn`: that turn, if the transaction knows it.
+        """
+        turn = next_turn or await turns.next_turn(tx.connection, conversation)
         if turn is None or _must_wait(turn, may_retry=may_retry):
             return None
         if fence is None:
@@ -231,7 +235,7 @@ class TurnClaimer:
             agent=agent,
             history=await self._histories.load(connection, turn.conversation, fence),
             approvals=await approval_store.list_for_turn(connection, turn.id) if is_retry else (),
-            replies_before=await conversations.count_replies(connection, turn.id) if is_retry else 0,
+            replies_before=await messages.count_replies(connection, turn.id) if is_retry else 0,
         )
 
 
@@ -269,13 +273,16 @@ class ImmediateTurns(TurnClaims):
         self._claimer = claimer
         self._run = run
 
-    async def claim(self, tx: Transaction, conversation: str, *, account: str) -> ImmediateWork | None:
+    async def claim(
+        self, tx: Transaction, conversation: str, *, account: str, first: object = None
+    ) -> ImmediateWork | None:
         """Claim the next turn of a conversation if none of its turns runs, and a place is free."""
         place = self._worker.reserve(account, conversation, self._leases, f"t:{conversation}")
         if place is None:
             return None
         try:
-            claim = await self._claimer.claim_within(tx, conversation)
+            next_turn = first if isinstance(first, Turn) else None
+            claim = await self._claimer.claim_within(tx, conversation, next_turn=next_turn)
         except BaseException:
             place.release()
             raise

@@ -28,7 +28,8 @@ from gateway.conversations.submissions.submission import (
 )
 from gateway.conversations.titles import set_first_title
 from gateway.store.conversations import conversations, messages
-from gateway.store.conversations.conversations import Conversation, MessageRow
+from gateway.store.conversations.conversations import Conversation
+from gateway.store.conversations.messages import MessageRow
 from gateway.store.turn_state import QUEUE_LIMIT, QueueMode
 from gateway.store.turns import turn_queue, turns
 from gateway.store.turns.turns import Turn
@@ -119,13 +120,18 @@ class Submissions:
             raise IdempotencyKeyReused("this id was used for a different message")
         return Submitted(turn=turn.id, conversation=turn.conversation, message=found[0], repeated=True)
 
-    async def enqueue(self, tx: Transaction, conversation: Conversation, submission: Submission) -> Submitted:
+    async def enqueue(
+        self, tx: Transaction, conversation: Conversation, submission: Submission, *, is_idle: bool = False
+    ) -> Submitted:
         """Queue a message's turn by the conversation's queue mode; raises QueueFull.
 
-        Call `cancel_superseded` once this is committed.
+        `is_idle`: this transaction has found that no turn of the conversation is open. Call
+        `cancel_superseded` once this is committed.
         """
         # The first statement, because transactions that end turns lock the conversation before its turns.
         await set_first_title(tx.connection, conversation, submission.text, submission.attachments)
+        if is_idle:
+            return await self._append(tx, conversation, submission, None, 0, is_first=True)
         waiting = await turns.count_waiting(tx.connection, conversation.id)
         if not waiting:
             return await self._append(tx, conversation, submission, None, waiting)
@@ -182,12 +188,14 @@ class Submissions:
         submission: Submission,
         mode: QueueMode | None,
         waiting: int,
+        *,
+        is_first: bool = False,
     ) -> Submitted:
-        """Queue a message as a turn of its own."""
+        """Queue a message as a turn of its own; `is_first`: no other turn of the conversation is open."""
         submitted = Submitted(turn=new_id("trn"), conversation=conversation.id, message=new_id("msg"))
         now = utc_now()
         await self._save(tx, submission, submitted, now)
-        await turns.insert_turn(
+        turn = await turns.insert_turn(
             tx.connection,
             Turn(
                 id=submitted.turn,
@@ -208,6 +216,8 @@ class Submissions:
         )
         await self._route(tx, conversation, submission, submitted.turn)
         self._emit(tx, submission, submitted, waiting)
+        first = turn if is_first else None
+        tx.wake(WorkQueue.TURN, conversation.id, account=submission.account, first=first)
         return submitted
 
     @staticmethod
@@ -237,7 +247,7 @@ class Submissions:
             )
             if not new:
                 raise _DuplicateSubmission
-        await conversations.add_message(
+        await messages.add_message(
             tx.connection,
             submitted.conversation,
             MessageRow(
@@ -261,7 +271,6 @@ class Submissions:
             received_event(submission, submitted),
             Event.now(EventType.TURN_QUEUED, submitted.conversation, queued, turn=submitted.turn),
         )
-        tx.wake(WorkQueue.TURN, submitted.conversation, account=submission.account)
 
 
 def _queue_full(waiting: int, policy: QueuePolicy) -> QueueFull:

@@ -1,4 +1,4 @@
-"""SQL of conversations, messages and the inbox."""
+"""SQL of conversations and of the inbox."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
+from sqlalchemy import Executable, bindparam, delete, exists, func, insert, select, update
 
 from delivery.database.batched_deletes import delete_batch
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
-from gateway.store.tables import conversations, inbox, messages
+from delivery.database.tables import destinations
+from gateway.store.conversations.files import FileState
+from gateway.store.room_tables import room_messages
+from gateway.store.tables import IS_OPEN, conversations, files, inbox, messages, turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +41,25 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageRow:
-    """A stored message: role, text, author, time; `platform_id` is the chat platform's id for it."""
+class ChatThread:
+    """A chat thread with its open conversation, as a new message finds it.
 
-    id: str
-    role: str
-    author: str
-    text: str
-    turn: str | None
-    attachments: Sequence[Any]
-    platform_id: str | None = None
-    created_at: datetime
+    `is_idle`: no turn is open; `is_dead`: the chat is marked as dead; `has_unseen`: its room has messages
+    that the conversation has not got.
+    """
+
+    conversation: Conversation
+    is_idle: bool
+    is_dead: bool
+    has_unseen: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FencedConversation:
+    """A conversation's fence, None if it was deleted; `has_files`: files may wait for its next answer."""
+
+    fence: int | None = None
+    has_files: bool = False
 
 
 COLUMNS = (
@@ -74,6 +85,18 @@ COLUMNS = (
 _BY_ADDRESS = select(*COLUMNS).where(
     conversations.c.account == bindparam("whose"), conversations.c.address_key == bindparam("at")
 )
+_THREAD = _BY_ADDRESS.add_columns(
+    exists().where(turns.c.conversation == conversations.c.id, IS_OPEN).label("has_turns"),
+    exists()
+    .where(destinations.c.destination == bindparam("in_room"), destinations.c.dead_at.is_not(None))
+    .label("is_dead"),
+    exists()
+    .where(
+        room_messages.c.room == bindparam("in_room"),
+        room_messages.c.position > func.coalesce(conversations.c.room_position, 0),
+    )
+    .label("has_unseen"),
+)
 _BY_ID = select(*COLUMNS).where(conversations.c.id == bindparam("of"))
 _BY_ID_OF_ACCOUNT = _BY_ID.where(conversations.c.account == bindparam("whose"))
 _BY_NAME = select(*COLUMNS).where(
@@ -90,12 +113,15 @@ _RAISE_FENCE = (
     .values(fence=conversations.c.fence + 1)
     .returning(conversations.c.fence)
 )
-_CURRENT_FENCE = (
-    select(conversations.c.fence).where(conversations.c.id == bindparam("of")).with_for_update(read=True)
+_HAS_FILES = exists().where(
+    files.c.conversation == conversations.c.id,
+    (files.c.state == str(FileState.STAGED)) | (files.c.state == str(FileState.REFUSED)),
+    files.c.job.is_(None),
 )
-_ADD_MESSAGE = insert(messages).values(
-    account=select(conversations.c.account).where(conversations.c.id == bindparam("of")).scalar_subquery(),
-    conversation=bindparam("of"),
+_CURRENT_FENCE = (
+    select(conversations.c.fence, _HAS_FILES)
+    .where(conversations.c.id == bindparam("of"))
+    .with_for_update(read=True)
 )
 
 
@@ -134,6 +160,20 @@ async def get_by_address(connection: Connection, account: str, address_key: str)
     """Return the open conversation of a chat thread."""
     row = (await connection.execute(_BY_ADDRESS, {"whose": account, "at": address_key})).mappings().first()
     return Conversation(**row) if row else None
+
+
+async def get_thread(
+    connection: Connection, account: str, address_key: str, *, destination: str
+) -> ChatThread | None:
+    """Return a chat thread with its open conversation; `destination` is its chat."""
+    given = {"whose": account, "at": address_key, "in_room": destination}
+    row = (await connection.execute(_THREAD, given)).mappings().first()
+    if row is None:
+        return None
+    found = dict(row)
+    facts = {"is_idle": not found.pop("has_turns")}
+    facts |= {name: bool(found.pop(name)) for name in ("is_dead", "has_unseen")}
+    return ChatThread(conversation=Conversation(**found), **facts)
 
 
 async def get_by_id(connection: Connection, conversation: str) -> Conversation | None:
@@ -186,17 +226,6 @@ async def set_title(connection: Connection, conversation: str, title: str | None
     )
 
 
-async def first_texts(connection: Connection, conversation: str) -> list[str]:
-    """Return the texts of the first messages that people sent in a conversation."""
-    rows = await connection.execute(
-        select(messages.c.text)
-        .where(messages.c.conversation == conversation, messages.c.role == "user")
-        .order_by(messages.c.position)
-        .limit(10)
-    )
-    return [row.text for row in rows]
-
-
 async def detach_address(connection: Connection, conversation: str) -> None:
     """Free the chat thread for the next conversation (`/new`)."""
     await connection.execute(
@@ -219,45 +248,6 @@ async def raise_fence(connection: Connection, conversation: str) -> int:
     """Raise the fence, so that writes of earlier lease holders fail; returns the new fence."""
     raised = await connection.execute(_RAISE_FENCE, {"of": conversation})
     return int(raised.scalar_one())
-
-
-async def add_message(connection: Connection, conversation: str, message: MessageRow) -> None:
-    """Insert a message."""
-    await connection.execute(
-        _ADD_MESSAGE,
-        {
-            "id": message.id,
-            "of": conversation,
-            "turn": message.turn,
-            "role": message.role,
-            "author": message.author,
-            "text": message.text,
-            "attachments": list(message.attachments),
-            "platform_id": message.platform_id,
-            "created_at": message.created_at,
-        },
-    )
-
-
-async def list_messages(connection: Connection, conversation: str, *, limit: int = 500) -> list[MessageRow]:
-    """Return the last messages of a conversation, oldest first."""
-    rows = (
-        await connection.execute(
-            select(
-                messages.c.id,
-                messages.c.role,
-                messages.c.author,
-                messages.c.text,
-                messages.c.turn,
-                messages.c.attachments,
-                messages.c.created_at,
-            )
-            .where(messages.c.conversation == conversation)
-            .order_by(messages.c.position.desc())
-            .limit(limit)
-        )
-    ).mappings()
-    return [MessageRow(**row) for row in reversed(list(rows))]
 
 
 @cache
@@ -342,17 +332,7 @@ async def delete_inbox_before(connection: Connection, *, before: datetime) -> in
     return await delete_batch(connection, inbox, inbox.c.created_at < before)
 
 
-async def fence_is_current(connection: Connection, conversation: str, fence: int) -> bool:
-    """Return whether the fence is current, and lock it until this transaction ends."""
-    found = await connection.execute(_CURRENT_FENCE, {"of": conversation})
-    return found.scalar_one_or_none() == fence
-
-
-async def count_replies(connection: Connection, turn: str) -> int:
-    """Return how many messages the earlier attempts of a turn produced."""
-    counted = await connection.execute(
-        select(func.count())
-        .select_from(messages)
-        .where(messages.c.turn == turn, messages.c.role == "assistant")
-    )
-    return int(counted.scalar_one())
+async def lock_fence(connection: Connection, conversation: str) -> FencedConversation:
+    """Return the current fence of a conversation, which stays so until this transaction ends."""
+    row = (await connection.execute(_CURRENT_FENCE, {"of": conversation})).first()
+    return FencedConversation(fence=row[0], has_files=bool(row[1])) if row else FencedConversation()

@@ -9,11 +9,25 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Executable, bindparam, case, delete, func, or_, select, text, update
+from sqlalchemy import (
+    Executable,
+    String,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    exists,
+    func,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
-from gateway.store.tables import blobs, files, jobs, steps, turns
+from gateway.store.tables import blobs, files, jobs, messages, steps, turns
 
 
 class FileState(StrEnum):
@@ -91,16 +105,23 @@ _EMITTED_BY_TURN = _EMITTED.where(_IS_OF_TURN)
 _EMITTED_BY_FOLLOW_UP = _EMITTED.where(or_(_IS_OF_TURN, files.c.job == bindparam("job_of")))
 
 
+_IS_NOTE_FOR_TURN = and_(
+    files.c.conversation == bindparam("of"),
+    files.c.note.is_not(None),
+    files.c.noted_turn.is_(None) | (files.c.noted_turn == bindparam("turn_of")),
+)
 _NOTES = (
     select(files.c.id, files.c.note)
-    .where(
-        files.c.conversation == bindparam("of"),
-        files.c.note.is_not(None),
-        files.c.noted_turn.is_(None) | (files.c.noted_turn == bindparam("turn_of")),
-    )
+    .where(_IS_NOTE_FOR_TURN)
     .order_by(files.c.created_at, files.c.id)
     .limit(50)
 )
+_HAS_ATTACHMENTS = exists().where(
+    messages.c.turn == bindparam("turn_of"),
+    messages.c.role == "user",
+    cast(messages.c.attachments, String) != "[]",
+)
+_HAS_INCOMING = select(_HAS_ATTACHMENTS | exists().where(_IS_NOTE_FOR_TURN))
 
 
 def _row(row: Mapping[Any, Any]) -> FileRow:
@@ -305,6 +326,12 @@ async def add_note(connection: Connection, file: str, note: str) -> bool:
         update(files).where(files.c.id == file, files.c.note.is_(None)).values(note=note)
     )
     return noted.rowcount == 1
+
+
+async def has_incoming(connection: Connection, conversation: str, turn: str) -> bool:
+    """Return whether a turn has attachments, or its model is to get notes about files."""
+    found = await connection.execute(_HAS_INCOMING, {"of": conversation, "turn_of": turn})
+    return bool(found.scalar_one())
 
 
 async def list_notes(connection: Connection, conversation: str, turn: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""SQL of chat messages: by platform id, edited, and listed by turn."""
+"""SQL of the messages of conversations: added, edited, and found by platform id, turn or conversation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from channels.message import Address
 from delivery.database.engine import Connection
@@ -29,7 +29,85 @@ class ChatMessageRow:
     created_at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRow:
+    """A stored message: role, text, author, time; `platform_id` is the chat platform's id for it."""
+
+    id: str
+    role: str
+    author: str
+    text: str
+    turn: str | None
+    attachments: Sequence[Any]
+    platform_id: str | None = None
+    created_at: datetime
+
+
 _COLUMNS = [messages.c[name] for name in ChatMessageRow.__dataclass_fields__]
+_ADD_MESSAGE = insert(messages).values(
+    account=select(conversations.c.account).where(conversations.c.id == bindparam("of")).scalar_subquery(),
+    conversation=bindparam("of"),
+)
+
+
+async def add_message(connection: Connection, conversation: str, message: MessageRow) -> None:
+    """Insert a message."""
+    await connection.execute(
+        _ADD_MESSAGE,
+        {
+            "id": message.id,
+            "of": conversation,
+            "turn": message.turn,
+            "role": message.role,
+            "author": message.author,
+            "text": message.text,
+            "attachments": list(message.attachments),
+            "platform_id": message.platform_id,
+            "created_at": message.created_at,
+        },
+    )
+
+
+async def list_messages(connection: Connection, conversation: str, *, limit: int = 500) -> list[MessageRow]:
+    """Return the last messages of a conversation, oldest first."""
+    rows = (
+        await connection.execute(
+            select(
+                messages.c.id,
+                messages.c.role,
+                messages.c.author,
+                messages.c.text,
+                messages.c.turn,
+                messages.c.attachments,
+                messages.c.created_at,
+            )
+            .where(messages.c.conversation == conversation)
+            .order_by(messages.c.position.desc())
+            .limit(limit)
+        )
+    ).mappings()
+    return [MessageRow(**row) for row in reversed(list(rows))]
+
+
+async def first_texts(connection: Connection, conversation: str) -> list[str]:
+    """Return the texts of the first messages that people sent in a conversation."""
+    rows = await connection.execute(
+        select(messages.c.text)
+        .where(messages.c.conversation == conversation, messages.c.role == "user")
+        .order_by(messages.c.position)
+        .limit(10)
+    )
+    return [row.text for row in rows]
+
+
+async def count_replies(connection: Connection, turn: str) -> int:
+    """Return how many messages the earlier attempts of a turn produced."""
+    counted = await connection.execute(
+        select(func.count())
+        .select_from(messages)
+        .where(messages.c.turn == turn, messages.c.role == "assistant")
+    )
+    return int(counted.scalar_one())
 
 
 async def get_by_platform_id(

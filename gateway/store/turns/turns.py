@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -73,10 +73,14 @@ HANDED_OVER = "handed over"
 
 _OWN_CONVERSATION = conversations.c.id == bindparam("of")
 _IS_HANDED_OVER = select(1).where(_OWN_CONVERSATION, conversations.c.handover_by.is_not(None)).exists()
-_INSERT = insert(turns).values(
-    cancel=_IS_HANDED_OVER,
-    cancel_why=case((_IS_HANDED_OVER, literal_column(f"'{HANDED_OVER}'")), else_=None),
-    model=select(conversations.c.model).where(_OWN_CONVERSATION).scalar_subquery(),
+_INSERT = (
+    insert(turns)
+    .values(
+        cancel=_IS_HANDED_OVER,
+        cancel_why=case((_IS_HANDED_OVER, literal_column(f"'{HANDED_OVER}'")), else_=None),
+        model=select(conversations.c.model).where(_OWN_CONVERSATION).scalar_subquery(),
+    )
+    .returning(turns.c.cancel, turns.c.cancel_why, turns.c.model)
 )
 _IS_DELAYED_FOLLOW_UP = and_(
     turns.c.trigger == "job",
@@ -129,9 +133,12 @@ class SettledTurn:
     has_successor: bool
 
 
-async def insert_turn(connection: Connection, turn: Turn) -> None:
-    """Queue a turn; while a person handles the conversation it is cancelled before it begins."""
-    await connection.execute(
+async def insert_turn(connection: Connection, turn: Turn) -> Turn:
+    """Queue a turn and return it as stored: with the conversation's model.
+
+    While a person handles the conversation it is cancelled before it begins.
+    """
+    inserted = await connection.execute(
         _INSERT,
         {
             "id": turn.id,
@@ -155,6 +162,7 @@ async def insert_turn(connection: Connection, turn: Turn) -> None:
             "created_at": turn.created_at,
         },
     )
+    return replace(turn, **inserted.mappings().one())
 
 
 async def get(connection: Connection, account: str, turn: str) -> Turn | None:

@@ -19,9 +19,10 @@ from gateway.conversations.room_context import build_context, merge_contexts
 from gateway.files.collection import FileCollector
 from gateway.records.agent_sends import AgentSends
 from gateway.store.accounts.records import Record
-from gateway.store.conversations import conversations, handover, messages
-from gateway.store.conversations.conversations import Conversation, MessageRow
+from gateway.store.conversations import handover, messages
+from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.handover import HandoverMessage
+from gateway.store.conversations.messages import MessageRow
 from gateway.store.turns.turns import Turn
 from gateway.tools.messages.targets import open_conversation
 
@@ -83,7 +84,7 @@ class OutgoingMessages:
             attachments=list(attached.files),
             created_at=utc_now(),
         )
-        await conversations.add_message(tx.connection, conversation.id, row)
+        await messages.add_message(tx.connection, conversation.id, row)
         await self._tell_agent_there(tx, conversation, outgoing.text)
         data = {
             "message": message,

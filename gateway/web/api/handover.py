@@ -11,8 +11,9 @@ from delivery.deliveries.transactions import Transaction
 from delivery.events.event import Event, EventType, new_id
 from gateway.conversations.room_context import build_context, merge_contexts
 from gateway.store.accounts import accounts
-from gateway.store.conversations import conversations, handover
-from gateway.store.conversations.conversations import Conversation, MessageRow
+from gateway.store.conversations import handover, messages
+from gateway.store.conversations.conversations import Conversation
+from gateway.store.conversations.messages import MessageRow
 from gateway.store.turns import turns
 from gateway.store.turns.turns import HANDED_OVER
 from gateway.web.api.conversations import require_conversation
@@ -110,7 +111,7 @@ async def send_as_operator(
             attachments=[],
             created_at=utc_now(),
         )
-        await conversations.add_message(tx.connection, now.id, row)
+        await messages.add_message(tx.connection, now.id, row)
         data = {"message": message, "role": "operator", "author": name, "text": text, "files": []}
         tx.emit(Event.now(EventType.MESSAGE_COMPLETED, now.id, data))
     return OperatorMessageSent(message=message, conversationId=conversation.id)

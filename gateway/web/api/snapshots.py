@@ -8,7 +8,7 @@ from typing import Any
 from delivery.errors import DeliveryError
 from delivery.events import outbox
 from gateway.accounts.author_names import read_names_in
-from gateway.store.conversations import conversations as store
+from gateway.store.conversations import messages as store
 from gateway.store.conversations.messages import visible_attachment as file_shown
 from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import jobs as job_store

@@ -13,7 +13,7 @@ from delivery.errors import DeliveryError
 from gateway.config.sign_in_settings import KeyScope
 from gateway.records.fields import Name
 from gateway.records.input_problems import to_problems
-from gateway.store.conversations import conversations, listing
+from gateway.store.conversations import listing, messages
 from gateway.store.turns import turns as turn_store
 from gateway.web.api import approvals, jobs, turns
 from gateway.web.api.conversations import require_conversation
@@ -206,7 +206,7 @@ async def _search(call: ApiCall[Any, Any], args: SearchArguments) -> SearchResul
             )
             searched = [(one.id, one.conversation.title) for one in recent]
         for conversation, title in searched:
-            rows = await conversations.list_messages(connection, conversation, limit=MAX_SEARCHED_MESSAGES)
+            rows = await messages.list_messages(connection, conversation, limit=MAX_SEARCHED_MESSAGES)
             for row in reversed(rows):
                 shown = _excerpt(row.text, args.query)
                 if shown is not None:

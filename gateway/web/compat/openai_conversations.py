@@ -17,8 +17,9 @@ from gateway.conversations.room_context import merge_contexts
 from gateway.conversations.submissions.conversation_lookup import get_or_create_conversation
 from gateway.conversations.submissions.submission import Submission, UnknownAgent
 from gateway.store.conversations import client_state
-from gateway.store.conversations import conversations as store
-from gateway.store.conversations.conversations import Conversation, MessageRow
+from gateway.store.conversations import messages as store
+from gateway.store.conversations.conversations import Conversation
+from gateway.store.conversations.messages import MessageRow
 from gateway.store.turns import approvals as approval_store
 from gateway.web.api.conversations import delete_conversation, require_conversation
 from gateway.web.compat import openai_ids

@@ -8,9 +8,9 @@ from delivery.database.engine import Database
 from delivery.events.event import new_id
 from gateway.conversations.message_frame import frame_message
 from gateway.conversations.room_context import MAX_TEXT_BYTES, build_context
-from gateway.store.conversations import conversations, handover
-from gateway.store.conversations.conversations import MessageRow
+from gateway.store.conversations import handover, messages
 from gateway.store.conversations.handover import HandoverMessage
+from gateway.store.conversations.messages import MessageRow
 from gateway.store.turns import turns
 from gateway.store.turns.turns import HANDED_OVER, Turn
 from ingress_harness import BOB, IngressHarness, in_group, open_ingress_harness
@@ -46,7 +46,7 @@ async def say_as_operator(harness: IngressHarness, conversation: str, text: str)
         created_at=datetime.now(UTC),
     )
     async with harness.database.begin() as connection:
-        await conversations.add_message(connection, conversation, row)
+        await messages.add_message(connection, conversation, row)
 
 
 async def test_no_turn_begins_while_a_person_handles_the_conversation(database: Database) -> None:

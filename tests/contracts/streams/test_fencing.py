@@ -69,7 +69,7 @@ async def test_a_holder_from_before_changes_no_turn(database: Database) -> None:
         new = await conversations.raise_fence(connection, conversation.id)
         assert not await turns.claim(connection, turn, fence=old, worker_id="old", crashes=0)
         assert await turns.claim(connection, turn, fence=new, worker_id="new", crashes=0)
-        assert not await conversations.fence_is_current(connection, conversation.id, old)
+        assert (await conversations.lock_fence(connection, conversation.id)).fence != old
         assert not await turns.save_progress(connection, turn, fence=old, state=b"old")
         assert not await turns.pause(connection, turn, fence=old, state=b"old")
         assert not await turns.quarantine(connection, turn, fence=old, crashes=9)

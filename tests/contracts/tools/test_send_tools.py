@@ -23,8 +23,9 @@ from delivery.events.event import EventType, new_id
 from gateway.accounts import api_keys
 from gateway.records.errors import InvalidRecord
 from gateway.records.records import Records
-from gateway.store.conversations import conversations, handover
-from gateway.store.conversations.conversations import Conversation, MessageRow
+from gateway.store.conversations import conversations, handover, messages
+from gateway.store.conversations.conversations import Conversation
+from gateway.store.conversations.messages import MessageRow
 from gateway.tools.executor import ToolExecutor
 from gateway.tools.external_tools import no_external_tools
 from gateway.tools.messages.send_tools import with_send_tools
@@ -109,7 +110,7 @@ class SendingAgent:
             created_at=utc_now(),
         )
         async with self.harness.database.begin() as connection:
-            await conversations.add_message(connection, conversation, row)
+            await messages.add_message(connection, conversation, row)
         return row.id
 
     async def enter_chat(self, kind: str) -> str:
@@ -173,7 +174,7 @@ async def test_a_message_is_sent_once_and_known_in_its_place(agent: SendingAgent
             result = await external.tools["send_message"].run(context, TEXT, "job_1")
             assert result.ok
     async with agent.harness.database.read() as connection:
-        said = await conversations.list_messages(connection, agent.other)
+        said = await messages.list_messages(connection, agent.other)
         there = await conversations.get_by_id(connection, agent.other)
     assert [(one.role, one.text) for one in said] == [("assistant", TEXT["text"])]
     assert there is not None

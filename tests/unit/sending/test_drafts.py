@@ -185,9 +185,12 @@ async def test_a_typing_sign_comes_before_the_first_word(harness: DraftHarness) 
 
 
 async def test_a_conversation_without_a_chat_has_no_drafts(harness: DraftHarness) -> None:
-    """Without a connected chat nothing reads the growing text."""
+    """The growing text of a conversation without a route to a chat is shown nowhere."""
     async with harness.drafts() as drafts, drafts.publish_while("cnv_2") as received:
-        assert received is None
+        assert received is not None
+        received.show_text("msg_1", "Hello")
+        await run_ready_tasks()
+    assert not harness.platform_calls
 
 
 async def test_old_drafts_are_deleted(harness: DraftHarness) -> None:
