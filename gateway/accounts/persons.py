@@ -154,9 +154,9 @@ async def link(connection: Connection, account: str, person: str, code: str) -> 
     joined = await store.get(connection, account, person)
     if joined is None:
         raise CannotLink("this person no longer exists")
-    await store.move_identities(connection, joined.id, kept.id)
+    await store.move_identities(connection, account, joined.id, kept.id)
     await memories.move_subject(connection, account, old=joined.subject, new=kept.subject)
-    await store.delete_person(connection, joined.id)
+    await store.delete_person(connection, account, joined.id)
     if kept.budget is None and joined.budget is not None:
         await budgets.set_person_budget(connection, account, kept.id, joined.budget)
         return replace(kept, budget=joined.budget)
@@ -178,7 +178,7 @@ async def unlink(connection: Connection, person: Person, identity: str) -> Perso
     if not await store.insert_person(connection, own):
         own = Person(id=own.id, account=person.account, subject=own.id, created_at=now)
         await store.insert_person(connection, own)
-    await store.move_identities(connection, person.id, own.id, identity=identity)
+    await store.move_identities(connection, person.account, person.id, own.id, identity=identity)
     return own
 
 

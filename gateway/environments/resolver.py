@@ -11,7 +11,8 @@ from pathlib import Path
 import structlog
 
 from delivery.database.engine import Connection, Database
-from gateway.accounts.persons import platform_of, subject_of
+from gateway.accounts.account_reader import AccountCache, AccountReader
+from gateway.accounts.persons import platform_of
 from gateway.accounts.view_links import ViewLinks
 from gateway.environments.isolation import agent_of, owner_of_job, scope_for
 from gateway.environments.job_replicas import ANY_REPLICA, JobReplicas
@@ -23,7 +24,6 @@ from gateway.records.parsed_configs import ParsedConfigs
 from gateway.records.records import Records
 from gateway.records.rules.workspace_rules import READER_IN_EXTERNAL
 from gateway.store import sandboxes
-from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
 from gateway.store.conversations import conversations
 from gateway.store.turns.jobs import Job
@@ -115,6 +115,7 @@ class EnvironmentResolver:
         self._installation = installation
         self._missing_runtimes = missing_runtimes
         self._platforms: dict[str, str | None] = {}
+        self._cache = AccountCache()
         self.view_links: ViewLinks | None = None
 
     async def resolve(self, agent: Record, conversation: str, *, person: str = "") -> Environment:
@@ -122,31 +123,36 @@ class EnvironmentResolver:
         return next(iter((await self.resolve_all(agent, conversation, person=person)).values()))
 
     async def resolve_all(
-        self, agent: Record, conversation: str, *, person: str = ""
+        self, agent: Record, conversation: str, *, person: str = "", revision: int | None = None
     ) -> Mapping[str, Environment]:
-        """Return the environments of an agent by the names of its workspaces, in the order of its config."""
+        """Return the environments of an agent by the names of its workspaces, in the order of its config.
+
+        `revision`: see `AccountReader`.
+        """
         config = agent_config(agent)
         async with self._database.read() as connection:
+            reader = AccountReader(connection, agent.account, self._cache, revision)
             owner = Owner(
                 account=agent.account,
                 scope=Scope.SESSION,
                 conversation=conversation,
                 agent=agent.id,
-                person=await self._person_key(connection, agent.account, conversation, person),
+                person=await self._person_key(reader, conversation, person),
             )
             found = [
-                (use.name if use else "", await self._resolve_use(connection, owner, use, config.sandbox))
+                (use.name if use else "", await self._resolve_use(reader, owner, use, config.sandbox))
                 for use in config.workspaces or (None,)
             ]
         return dict(found)
 
     async def _resolve_use(
-        self, connection: Connection, owner: Owner, use: WorkspaceUse | None, default_sandbox: str | None
+        self, reader: AccountReader, owner: Owner, use: WorkspaceUse | None, default_sandbox: str | None
     ) -> Environment:
         """Return the environment of one workspace of an agent, or of an agent without a workspace."""
         account, sandbox_name = owner.account, (use.sandbox if use else None) or default_sandbox
-        workspace = await _get_record(connection, account, "workspace", use.workspace if use else None)
-        sandbox = await _get_record(connection, account, "sandbox", sandbox_name)
+        connection = reader.connection
+        workspace = await reader.get_record("workspace", use.workspace if use else None)
+        sandbox = await reader.get_record("sandbox", sandbox_name)
         await self._check_ceilings(connection, account, sandbox)
         owner = replace(owner, workspace=workspace.id if workspace else None)
         scope = await scope_for(connection, owner, self._records.sandbox_config(sandbox))
@@ -276,12 +282,13 @@ class EnvironmentResolver:
 
     async def _for_job(self, job: Job) -> Environment:
         async with self._database.read() as connection:
-            sandbox = await _get_record(connection, job.account, "sandbox", job.sandbox_record)
-            workspace = await _get_record(connection, job.account, "workspace", job.workspace)
+            reader = AccountReader(connection, job.account, self._cache)
+            sandbox = await reader.get_record("sandbox", job.sandbox_record)
+            workspace = await reader.get_record("workspace", job.workspace)
             row = await sandboxes.get_by_sandbox(connection, job.provider, job.sandbox)
             person = row.owner.person if row is not None else ""  # as it was when the job began
             if not person:
-                person = await self._person_key(connection, job.account, job.conversation, job.asker)
+                person = await self._person_key(reader, job.conversation, job.asker)
             owner = owner_of_job(job, person)
             config = self._records.sandbox_config(sandbox)
             scope = row.owner.scope if row is not None else await scope_for(connection, owner, config)
@@ -300,8 +307,9 @@ class EnvironmentResolver:
     async def for_reservation(self, row: Reservation) -> Environment | None:
         """Return the environment of a reservation; None when its record or workspace is deleted."""
         async with self._database.read() as connection:
-            sandbox = await _get_record(connection, row.owner.account, "sandbox", row.owner.record)
-            workspace = await _get_record(connection, row.owner.account, "workspace", row.owner.workspace)
+            reader = AccountReader(connection, row.owner.account, self._cache)
+            sandbox = await reader.get_record("sandbox", row.owner.record)
+            workspace = await reader.get_record("workspace", row.owner.workspace)
         if (row.owner.record and sandbox is None) or (row.owner.workspace and workspace is None):
             return None
         read_only = _is_read_only(workspace) or self.is_read_only(row)
@@ -333,19 +341,19 @@ class EnvironmentResolver:
             "start the gateway with --allow-shared-host, or choose another provider for the sandbox"
         )
 
-    async def _person_key(self, connection: Connection, account: str, conversation: str, asker: str) -> str:
+    async def _person_key(self, reader: AccountReader, conversation: str, asker: str) -> str:
         """Return the key of a person: the same on joined platforms, and distinct from API keys."""
         if not asker:
             return asker
         if conversation not in self._platforms:
             if len(self._platforms) >= MAX_CACHED_PLATFORMS:
                 self._platforms.pop(next(iter(self._platforms)))
-            talk = await conversations.get_by_id(connection, conversation)
-            self._platforms[conversation] = await platform_of(connection, talk)
+            talk = await conversations.get_by_id(reader.connection, conversation)
+            self._platforms[conversation] = await platform_of(reader.connection, talk)
         platform = self._platforms[conversation]
         if platform is None:
             return asker
-        name = await subject_of(connection, account, platform, asker)
+        name = await reader.get_subject(platform, asker)
         return name if len(name) <= MAX_PERSON_LENGTH else key_of("person", name)
 
     def _assemble(self, owner: Owner, *, sandbox: Record | None, read_only: bool) -> Environment:
@@ -389,9 +397,3 @@ class EnvironmentResolver:
 
 def _is_read_only(workspace: Record | None) -> bool:
     return workspace is not None and _WORKSPACES.get(workspace).read_only
-
-
-async def _get_record(
-    connection: Connection, account: str, kind: records.RecordKind, wanted: str | None
-) -> Record | None:
-    return await records.get(connection, account, kind, wanted) if wanted else None

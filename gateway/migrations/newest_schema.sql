@@ -1,7 +1,7 @@
 CREATE TABLE accounts (
 	id VARCHAR(40) NOT NULL,
 	name VARCHAR(200) NOT NULL,
-	created_at DATETIME NOT NULL, storage_bytes BIGINT, timezone VARCHAR(64),
+	created_at DATETIME NOT NULL, storage_bytes BIGINT, timezone VARCHAR(64), revision BIGINT DEFAULT '0' NOT NULL,
 	CONSTRAINT pk_accounts PRIMARY KEY (id),
 	CONSTRAINT uq_accounts_name UNIQUE (name)
 );
@@ -326,8 +326,8 @@ CREATE TABLE "inputs" (
 	text TEXT NOT NULL,
 	account VARCHAR(40) NOT NULL,
 	CONSTRAINT pk_inputs PRIMARY KEY (turn, place),
-	CONSTRAINT fk_inputs_turn_turns FOREIGN KEY(turn) REFERENCES turns (id) ON DELETE CASCADE,
-	CONSTRAINT uq_inputs_source UNIQUE (source)
+	CONSTRAINT uq_inputs_source UNIQUE (source),
+	CONSTRAINT fk_inputs_turn_turns FOREIGN KEY(turn) REFERENCES turns (id) ON DELETE CASCADE
 );
 
 CREATE TABLE installations (

@@ -64,9 +64,13 @@ accounts = Table(
     Column("name", String(200), nullable=False, unique=True),
     Column("storage_bytes", BigInteger),
     Column("timezone", String(64)),
+    Column("revision", BigInteger, nullable=False, server_default="0"),
     Column("created_at", UtcDateTime, nullable=False),
 )
-"""`storage_bytes` replaces `files.account_bytes` (0: no limit), and `timezone` the operator's time zone."""
+"""`storage_bytes` replaces `files.account_bytes` (0: no limit), and `timezone` the operator's time zone.
+
+`revision`: see `gateway.store.accounts.revisions`.
+"""
 
 records = Table(
     "records",

@@ -16,10 +16,11 @@ from delivery.deliveries.immediate import ImmediateWork
 from delivery.deliveries.transactions import Transaction, Transactions, TurnClaims
 from delivery.errors import LeaseLost
 from delivery.events.event import Event, EventType
+from gateway.accounts.account_reader import AccountCache, AccountReader
 from gateway.agents.port import ApprovalDecision
 from gateway.conversations import approvals
 from gateway.files.collection import FileCollector
-from gateway.store.accounts import records
+from gateway.store.accounts import revisions
 from gateway.store.accounts.records import Record
 from gateway.store.conversations import conversations, messages
 from gateway.store.turn_state import (
@@ -48,6 +49,9 @@ class ClaimedTurn:
     history: History
     approvals: Sequence[Approval]
     replies_before: int
+    revision: int | None = None
+    """The account's revision that the claim has read."""
+
     interruption: Interruption = Interruption.NONE
     """How the attempt before this one ended, if it was interrupted."""
 
@@ -96,6 +100,7 @@ class TurnClaimer:
         self._histories = histories
         self._file_collector = file_collector
         self._worker_id = worker_id
+        self._agents = AccountCache()
         self._interruptions: dict[str, Interruption] = {}
         """How quarantined turns were interrupted; after a restart of this process that is the cause."""
         self._abandoned: OrderedDict[str, None] = OrderedDict()
@@ -136,8 +141,11 @@ class TurnClaimer:
         if turn is None or _must_wait(turn, may_retry=may_retry):
             return None
         if fence is None:
-            fence = await conversations.raise_fence(tx.connection, conversation)
-        agent = await records.get_by_id(tx.connection, turn.agent)
+            fence, revision = await conversations.raise_fence_of_claim(tx.connection, conversation)
+        else:
+            revision = await revisions.get(tx.connection, turn.account)
+        reader = AccountReader(tx.connection, turn.account, self._agents, revision)
+        agent = await reader.get_record("agent", turn.agent)
         interruption = self._interruption(turn)
         poison = decide_poison(
             turn.crashes, interruption, waited_through_crash=self._waited_through_crash(turn)
@@ -149,7 +157,7 @@ class TurnClaimer:
         if poison.alone and not alone:
             return await self._quarantine(tx, turn, fence, poison, interruption)
         claim = await self._begin(tx, turn, fence, agent, poison.points)
-        return replace(claim, interruption=interruption)
+        return replace(claim, revision=revision, interruption=interruption)
 
     def committed(self, claim: Claim) -> Claim:
         """Keep what a claim has read for the next turn, and return the claim of a turn that may now run."""

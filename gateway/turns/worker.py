@@ -255,7 +255,7 @@ class TurnWorker:
             notes = await memory.notes_for(turn.input) if memory else ""
             spec = replace(spec, instructions=with_notes(spec.instructions, notes))
         environments = await self._environment_resolver.resolve_all(
-            claim.agent, turn.conversation, person=turn.asker
+            claim.agent, turn.conversation, person=turn.asker, revision=claim.revision
         )
         environment = next(iter(environments.values()))
         attempt.set_environments(environments, environment)

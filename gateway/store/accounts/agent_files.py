@@ -12,6 +12,7 @@ from sqlalchemy import delete, func, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
+from gateway.store.accounts import revisions
 from gateway.store.tables import account_of_record, records
 from gateway.store.tables import bundle_files as table
 
@@ -47,7 +48,10 @@ async def write(connection: Connection, record: str, path: str, content: bytes) 
 
 
 async def _touch(connection: Connection, record: str, now: datetime) -> None:
-    await connection.execute(update(records).where(records.c.id == record).values(updated_at=now))
+    touched = update(records).where(records.c.id == record).values(updated_at=now)
+    account = (await connection.execute(touched.returning(records.c.account))).scalar_one_or_none()
+    if account is not None:
+        await revisions.renew(connection, account)
 
 
 async def delete_file(connection: Connection, record: str, path: str) -> bool:

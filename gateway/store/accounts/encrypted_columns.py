@@ -8,6 +8,7 @@ from sqlalchemy import Table, select, update
 
 from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.tables import endpoints
+from gateway.store.accounts import revisions
 from gateway.store.channel_tables import channel_secrets
 from gateway.store.key_tables import ended_sign_ins, mcp_sign_ins
 from gateway.store.schedule_tables import triggers
@@ -24,7 +25,7 @@ async def reencrypt_records(
 ) -> tuple[str | None, int]:
     """Renew a batch of records after this id; returns where to go on, and how many were renewed."""
     rows = await connection.execute(
-        select(records.c.id, records.c.secrets, records.c.updated_at)
+        select(records.c.id, records.c.account, records.c.secrets, records.c.updated_at)
         .where(records.c.id > after)
         .order_by(records.c.id)
         .limit(BATCH_SIZE)
@@ -39,6 +40,7 @@ async def reencrypt_records(
         if any(fresh.values()):
             whole = {pointer: fresh[pointer] or envelope for pointer, envelope in row.secrets.items()}
             unchanged = (records.c.id == row.id) & (records.c.updated_at == row.updated_at)
+            await revisions.renew(connection, row.account)
             renewed += (
                 await connection.execute(update(records).where(unchanged).values(secrets=whole))
             ).rowcount

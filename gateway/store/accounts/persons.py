@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from delivery.database.engine import Connection, insert_on_conflict
+from gateway.store.accounts import revisions
 from gateway.store.memory_tables import identities, persons
 
 
@@ -88,9 +89,10 @@ async def insert_person(connection: Connection, person: Person) -> bool:
     return inserted.first() is not None
 
 
-async def delete_person(connection: Connection, person: str) -> None:
-    """Delete a person with its identities."""
-    await connection.execute(delete(persons).where(persons.c.id == person))
+async def delete_person(connection: Connection, account: str, person: str) -> None:
+    """Delete a person of an account with its identities."""
+    await revisions.renew(connection, account)
+    await connection.execute(delete(persons).where(persons.c.account == account, persons.c.id == person))
 
 
 async def get_identity(connection: Connection, account: str, identity: str) -> Identity | None:
@@ -124,6 +126,7 @@ async def get_names(connection: Connection, account: str, ids: Collection[str]) 
 
 async def insert_identity(connection: Connection, identity: Identity) -> None:
     """Insert an identity; raises IntegrityError if the account has it."""
+    await revisions.renew(connection, identity.account)
     await connection.execute(
         insert(identities).values(
             id=identity.id,
@@ -138,9 +141,12 @@ async def insert_identity(connection: Connection, identity: Identity) -> None:
     )
 
 
-async def move_identities(connection: Connection, old: str, new: str, *, identity: str | None = None) -> None:
-    """Give the identities of a person, or one of them, to another person."""
-    moved = update(identities).where(identities.c.person == old)
+async def move_identities(
+    connection: Connection, account: str, old: str, new: str, *, identity: str | None = None
+) -> None:
+    """Give the identities of a person, or one of them, to another person of the account."""
+    await revisions.renew(connection, account)
+    moved = update(identities).where(identities.c.account == account, identities.c.person == old)
     if identity is not None:
         moved = moved.where(identities.c.id == identity)
     await connection.execute(moved.values(person=new))

@@ -11,6 +11,7 @@ from sqlalchemy import Row, bindparam, delete, insert, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
+from gateway.store.accounts import revisions
 from gateway.store.tables import records
 
 RecordKind = Literal["agent", "workspace", "sandbox", "channel", "skill", "credential"]
@@ -69,6 +70,7 @@ def _record(row: Row[Any]) -> Record:
 
 async def add(connection: Connection, record: Record) -> None:
     """Insert a record; raises IntegrityError when the name is in use within account and kind."""
+    await revisions.renew(connection, record.account)
     await connection.execute(
         insert(records).values(
             id=record.id,
@@ -87,6 +89,7 @@ async def add(connection: Connection, record: Record) -> None:
 async def update_record(connection: Connection, record: Record) -> Record:
     """Write a record's name, config and secrets over the row of its id; return it with its new time."""
     written = replace(record, updated_at=utc_now())
+    await revisions.renew(connection, record.account)
     await connection.execute(
         update(records)
         .where(records.c.id == record.id, records.c.account == record.account)
@@ -141,6 +144,7 @@ async def list_all(connection: Connection, kind: RecordKind) -> Sequence[Record]
 
 async def delete_record(connection: Connection, account: str, record_id: str) -> bool:
     """Delete a record; False when the account has none of this id."""
+    await revisions.renew(connection, account)
     done = await connection.execute(
         delete(records).where(records.c.account == account, records.c.id == record_id)
     )

@@ -8,7 +8,18 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Executable, bindparam, delete, exists, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Executable,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
 
 from delivery.database.batched_deletes import delete_batch
 from delivery.database.clock import utc_now
@@ -107,11 +118,15 @@ _RECORDED_EVENT = select(inbox.c.message, inbox.c.turn).where(
     inbox.c.source == bindparam("from"),
     inbox.c.event_key == bindparam("key"),
 )
+# This one is text, because SQLAlchemy leaves the names of tables out of what SQLite returns.
+_REVISION: ColumnElement[int] = literal_column(
+    "(SELECT accounts.revision FROM accounts WHERE accounts.id = conversations.account)"
+)
 _RAISE_FENCE = (
     update(conversations)
     .where(conversations.c.id == bindparam("of"))
     .values(fence=conversations.c.fence + 1)
-    .returning(conversations.c.fence)
+    .returning(conversations.c.fence, _REVISION)
 )
 _HAS_FILES = exists().where(
     files.c.conversation == conversations.c.id,
@@ -246,8 +261,14 @@ async def change_address(
 
 async def raise_fence(connection: Connection, conversation: str) -> int:
     """Raise the fence, so that writes of earlier lease holders fail; returns the new fence."""
-    raised = await connection.execute(_RAISE_FENCE, {"of": conversation})
-    return int(raised.scalar_one())
+    fence, _revision = await raise_fence_of_claim(connection, conversation)
+    return fence
+
+
+async def raise_fence_of_claim(connection: Connection, conversation: str) -> tuple[int, int]:
+    """Raise the fence for a claim; returns the new fence and the revision of the account."""
+    fence, revision = (await connection.execute(_RAISE_FENCE, {"of": conversation})).one()
+    return int(fence), int(revision)
 
 
 @cache

@@ -1,0 +1,26 @@
+"""SQL of accounts' revisions: each change of an account's records and joined people gives it a new one.
+
+What was read of an account is current for as long as its revision is the same. A revision is a random number
+and no counter, so that the one of a transaction that was rolled back never comes again.
+"""
+
+from __future__ import annotations
+
+from secrets import randbits
+
+from sqlalchemy import bindparam, select, update
+
+from delivery.database.engine import Connection
+from gateway.store.tables import accounts
+
+_GET = select(accounts.c.revision).where(accounts.c.id == bindparam("whose"))
+
+
+async def renew(connection: Connection, account: str) -> None:
+    """Give an account a new revision; call it before the change, in its transaction."""
+    await connection.execute(update(accounts).where(accounts.c.id == account).values(revision=randbits(62)))
+
+
+async def get(connection: Connection, account: str) -> int:
+    """Return the revision of an account; 0 for one that was deleted."""
+    return (await connection.execute(_GET, {"whose": account})).scalar_one_or_none() or 0
