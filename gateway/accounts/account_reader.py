@@ -11,6 +11,7 @@ from delivery.database.engine import Connection
 from gateway.accounts import persons
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record, RecordKind
+from gateway.store.conversations.conversations import Conversation
 
 MAX_ENTRIES = 10_000
 """Entries of a cache; the least recently used are evicted."""
@@ -44,11 +45,15 @@ class AccountReader:
     """Reads the records and people of one account on a connection.
 
     `revision` is the account's, which the claim of a turn has read: what is read is never older than the
-    claim, and is kept in the cache. Without a revision everything is read from the database.
+    claim, and is kept in the cache. Without both everything is read from the database.
     """
 
     def __init__(
-        self, connection: Connection, account: str, cache: AccountCache, revision: int | None = None
+        self,
+        connection: Connection,
+        account: str,
+        cache: AccountCache | None = None,
+        revision: int | None = None,
     ) -> None:
         self.connection = connection
         self._account = account
@@ -62,12 +67,17 @@ class AccountReader:
         load = partial(records.get, self.connection, self._account, kind, id_or_name)
         return await self._get((kind, id_or_name), load)
 
+    async def get_platform(self, conversation: Conversation) -> str | None:
+        """Return the platform of a conversation's people; see `gateway.accounts.persons.platform_of`."""
+        load = partial(persons.platform_of, self.connection, conversation)
+        return await self._get(("platform", conversation.channel or "", conversation.address or ""), load)
+
     async def get_subject(self, platform: str, author: str) -> str:
         """Return the key of a person; see `gateway.accounts.persons.subject_of`."""
         load = partial(persons.subject_of, self.connection, self._account, platform, author)
         return await self._get(("person", platform, author), load)
 
     async def _get(self, key: Key, load: Callable[[], Awaitable[T]]) -> T:
-        if self._revision is None:
+        if self._cache is None or self._revision is None:
             return await load()
         return await self._cache.get((self._account, *key), self._revision, load)

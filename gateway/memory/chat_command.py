@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from delivery.database.clock import utc_now
 from delivery.deliveries.transactions import Transaction
+from gateway.accounts.account_reader import AccountReader
 from gateway.memory.memories import MAX_TEXT, storable
 from gateway.memory.search_words import index_text, search_words
 from gateway.memory.visibility import MemoryView, view_of
@@ -28,7 +29,7 @@ async def execute_memory_command(
     tx: Transaction, conversation: Conversation, args: Sequence[str], *, by: str, is_owner: bool
 ) -> str:
     """Execute `/memory` of the person `by`, and return the reply; the owner of the account changes all."""
-    view = await view_of(tx.connection, conversation, by)
+    view = await view_of(AccountReader(tx.connection, conversation.account), conversation, by)
     verb, rest = (args[0].lower() if args else "", args[1:])
     if not verb:
         found = await store.list_newest(tx.connection, view.filter, limit=MAX_LISTED + 1)

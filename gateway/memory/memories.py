@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from delivery.events.event import new_id
+from gateway.accounts.account_reader import AccountCache, AccountReader
 from gateway.files.storage_quota import StorageQuota
 from gateway.infra.backing_services import BackingServices
 from gateway.memory.prompt import render_notes
@@ -60,6 +61,7 @@ class Memories:
         self._database = database
         self._quota = quota
         self._settings = settings
+        self._cache = AccountCache()
 
     async def write(self, new: NewMemory) -> Memory:
         """Write a note; a known id returns its note. Raises TooManyMemories, StorageFull."""
@@ -139,13 +141,17 @@ class Memories:
                 return await store.list_newest(connection, which, limit=limit)
             return await store.search(connection, which, search_words(query), limit=limit)
 
-    async def of_turn(self, turn: Turn) -> TurnMemory | None:
-        """Return the notes that a turn may read and write; None if its conversation was deleted."""
+    async def of_turn(self, turn: Turn, revision: int | None = None) -> TurnMemory | None:
+        """Return the notes that a turn may read and write; None if its conversation was deleted.
+
+        `revision`: see `AccountReader`.
+        """
         async with self._database.read() as connection:
             conversation = await conversations.get_by_id(connection, turn.conversation)
             if conversation is None:
                 return None
-            view = await view_of(connection, conversation, turn.asker)
+            reader = AccountReader(connection, turn.account, self._cache, revision)
+            view = await view_of(reader, conversation, turn.asker)
         return TurnMemory(memories=self, view=view)
 
     async def notes_for(self, view: MemoryView, text: str) -> str:

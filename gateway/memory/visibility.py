@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from channels.message import Address
-from delivery.database.engine import Connection
-from gateway.accounts import persons
+from gateway.accounts.account_reader import AccountReader
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.memories import Memory, MemoryFilter, MemoryScope, MemorySubject
 
@@ -55,11 +54,11 @@ class MemoryView:
         return memory.account == self.account and memory.belongs_to in self.subjects
 
 
-async def view_of(connection: Connection, conversation: Conversation, asker: str) -> MemoryView:
+async def view_of(reader: AccountReader, conversation: Conversation, asker: str) -> MemoryView:
     """Return the view of a conversation in which a person asks something."""
     return MemoryView(
         account=conversation.account,
-        person=await _person(connection, conversation, asker) if conversation.direct and asker else None,
+        person=await _person(reader, conversation, asker) if conversation.direct and asker else None,
         room=room_key(conversation),
         agent=conversation.agent,
     )
@@ -73,9 +72,7 @@ def room_key(conversation: Conversation) -> str:
     return f"{address.channel}:{address.room}"
 
 
-async def _person(connection: Connection, conversation: Conversation, asker: str) -> str | None:
+async def _person(reader: AccountReader, conversation: Conversation, asker: str) -> str | None:
     """Return the key of a person, the same on all platforms that the person has joined."""
-    platform = await persons.platform_of(connection, conversation)
-    if platform is None:
-        return None
-    return await persons.subject_of(connection, conversation.account, platform, asker)
+    platform = await reader.get_platform(conversation)
+    return None if platform is None else await reader.get_subject(platform, asker)

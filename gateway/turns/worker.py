@@ -251,7 +251,7 @@ class TurnWorker:
         memory = None
         if spec.models[0] != SHELL:
             input_text = _framed_input
-            memory = await self._memories.of_turn(turn) if self._memories else None
+            memory = await self._memories.of_turn(turn, claim.revision) if self._memories else None
             notes = await memory.notes_for(turn.input) if memory else ""
             spec = replace(spec, instructions=with_notes(spec.instructions, notes))
         environments = await self._environment_resolver.resolve_all(

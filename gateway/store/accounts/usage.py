@@ -8,13 +8,12 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Executable, bindparam, func, insert, select, update
+from sqlalchemy import Executable, bindparam, func, select, update
 
 from delivery.database.batched_deletes import delete_batch
 from delivery.database.engine import Connection, insert_on_conflict
 from gateway.store.sandbox_tables import sandboxes, usage, usage_totals
 
-_INSERT = insert(usage)
 _FIND = select(usage).where(usage.c.id == bindparam("of"))
 _NUMBERS = ("seconds", "requests", "input_tokens", "output_tokens", "micros")
 
@@ -75,12 +74,17 @@ def _amount(row: Any) -> Amount:
     return Amount(**{name: getattr(row, name) or 0 for name in _NUMBERS})
 
 
+@cache
+def _insert(dialect: str) -> Executable:
+    return insert_on_conflict(usage, dialect).on_conflict_do_nothing().returning(usage.c.id)
+
+
 async def record(connection: Connection, row: UsageRow) -> RecordedUsage:
     """Insert or replace a usage row, end its reservation, and update the totals."""
-    before = (await connection.execute(_FIND, {"of": row.id})).one_or_none()
-    if before is None:
-        await connection.execute(_INSERT, usage_values(row))
-    else:
+    inserted = await connection.execute(_insert(connection.dialect.name), usage_values(row))
+    before = None
+    if inserted.first() is None:
+        before = (await connection.execute(_FIND, {"of": row.id})).one()
         values = usage_values(row) | {"reserved": None, "reserved_until": None}
         await connection.execute(update(usage).where(usage.c.id == row.id).values(values))
     more = row.amount - (_amount(before) if before else Amount())

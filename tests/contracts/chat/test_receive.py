@@ -9,9 +9,12 @@ import pytest
 from channels.message import Author, Command
 from channels.settings import RoomSettings
 from delivery.database.engine import Database
+from delivery.deliveries import destinations
 from delivery.events.event import EventType
 from gateway.store.accounts import records
 from gateway.store.conversations import conversations, messages
+from gateway.store.turn_state import TurnState
+from gateway.store.turns import turns
 from ingress_harness import ANN, BOB, NOW, IngressHarness, attachment, in_group, open_ingress_harness
 
 
@@ -227,3 +230,43 @@ async def test_a_room_without_its_agent_is_notified_and_served(harness: IngressH
         await records.delete_record(connection, harness.account, second.id)
     await harness.send_message("hi", context={"rooms": context.rooms})
     assert (await harness.get_conversation()).agent == harness.agents["first"].id
+
+
+async def test_a_message_revives_a_dead_chat(harness: IngressHarness) -> None:
+    """A chat that refused messages is sent to again once somebody writes there; others stay dead."""
+    rooms = [harness.address(room).destination for room in ("room", "other")]
+    await harness.send_message("before")
+    async with harness.database.begin() as connection:
+        for room in rooms:
+            await destinations.mark_dead(connection, room, account=harness.account, why="blocked")
+    await harness.send_message("after")
+    async with harness.database.read() as connection:
+        reasons = [(await destinations.get_state(connection, room)).dead_reason for room in rooms]
+    assert reasons == [None, "blocked"]
+    await harness.send_message("the first", address=harness.address("other"))
+    async with harness.database.read() as connection:
+        assert (await destinations.get_state(connection, rooms[1])).dead_reason is None
+
+
+async def test_a_thread_is_idle_once_its_turns_have_ended(harness: IngressHarness) -> None:
+    """A turn that was cancelled and has not ended is still the next one of its conversation."""
+
+    async def is_idle() -> bool:
+        address = harness.address()
+        async with harness.database.read() as connection:
+            found = await conversations.get_thread(
+                connection, harness.account, address.key, destination=address.destination
+            )
+        assert found is not None
+        return found.is_idle
+
+    await harness.send_message("work")
+    assert not await is_idle()
+    running = await harness.start_first_turn()
+    await harness.send_command("stop")
+    assert harness.cancelled == [running.id]
+    assert not await is_idle()
+    async with harness.database.begin() as connection:
+        fence = await conversations.raise_fence(connection, running.conversation)
+        assert await turns.settle(connection, running, fence=fence, state=TurnState.CANCELLED)
+    assert await is_idle()
