@@ -17,7 +17,7 @@ from channels.message import Address
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.events.event import new_id
-from gateway.store.accounts import budgets, records
+from gateway.store.accounts import budgets, records, revisions
 from gateway.store.accounts import persons as store
 from gateway.store.accounts.persons import Identity, Person
 from gateway.store.conversations import memories
@@ -100,6 +100,7 @@ async def see(connection: Connection, seen: Sighting) -> Identity:
             return known
         person = Person(id=person.id, account=seen.account, subject=person.id, created_at=now)
         await store.insert_person(connection, person)
+        await revisions.renew(connection, seen.account)  # until now its subject was the identity itself
     identity = Identity(
         id=seen.identity,
         account=seen.account,

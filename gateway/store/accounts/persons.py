@@ -126,7 +126,6 @@ async def get_names(connection: Connection, account: str, ids: Collection[str]) 
 
 async def insert_identity(connection: Connection, identity: Identity) -> None:
     """Insert an identity; raises IntegrityError if the account has it."""
-    await revisions.renew(connection, identity.account)
     await connection.execute(
         insert(identities).values(
             id=identity.id,

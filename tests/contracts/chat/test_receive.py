@@ -233,7 +233,7 @@ async def test_a_room_without_its_agent_is_notified_and_served(harness: IngressH
 
 
 async def test_a_message_revives_a_dead_chat(harness: IngressHarness) -> None:
-    """A chat that refused messages is sent to again once somebody writes there; others stay dead."""
+    """The chat from which a message comes is marked as alive; other chats stay dead."""
     rooms = [harness.address(room).destination for room in ("room", "other")]
     await harness.send_message("before")
     async with harness.database.begin() as connection:

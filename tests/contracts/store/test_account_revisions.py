@@ -57,14 +57,31 @@ async def _join(connection: Connection, kept: Kept) -> None:
 async def _separate(connection: Connection, kept: Kept) -> None:
     await _join(connection, kept)
     before = await revisions.get(connection, kept.account)
-    person = await person_store.get(connection, kept.account, kept.ann.person)
-    assert person is not None
-    assert await persons.unlink(connection, person, kept.bob.id) is not None
+    await _separate_from(connection, kept, kept.ann.person, kept.bob.id)
     assert await revisions.get(connection, kept.account) != before
 
 
-async def _see(connection: Connection, kept: Kept) -> None:
-    await persons.see(connection, Sighting(account=kept.account, platform="telegram", author="9"))
+async def _separate_from(connection: Connection, kept: Kept, person: str, identity: str) -> None:
+    found = await person_store.get(connection, kept.account, person)
+    assert found is not None
+    assert await persons.unlink(connection, found, identity) is not None
+
+
+async def _see_again(connection: Connection, kept: Kept) -> None:
+    """See Bob again, whose identity was deleted, while another person still has it as its subject."""
+    await _join(connection, kept)
+    joined = await person_store.get_identity(connection, kept.account, kept.bob.id)
+    assert joined is not None
+    await _separate_from(connection, kept, joined.person, kept.ann.id)
+    moved = await person_store.get_identity(connection, kept.account, kept.ann.id)
+    assert moved is not None
+    await person_store.delete_person(connection, kept.account, moved.person)
+    before = await revisions.get(connection, kept.account)
+    seen = Sighting(account=kept.account, platform="telegram", author="7")
+    await persons.see(connection, seen)
+    subject = await persons.subject_of(connection, kept.account, "telegram", "7")
+    assert (subject == seen.identity) is (await revisions.get(connection, kept.account) == before)
+    assert subject != seen.identity
 
 
 async def _put_file(connection: Connection, kept: Kept) -> None:
@@ -82,7 +99,7 @@ CHANGES: dict[str, Change] = {
         connection, kept.account, kept.record.id
     ),
     "a file of a record": _put_file,
-    "a new identity": _see,
+    "an identity that is seen again": _see_again,
     "joined people": _join,
     "separated people": _separate,
     "a deleted person": lambda connection, kept: person_store.delete_person(
@@ -102,6 +119,17 @@ async def test_a_change_gives_its_account_a_new_revision(database: Database, cha
         after = await revisions.get(connection, kept.account), await revisions.get(connection, other.id)
     assert after[0] != before[0]
     assert after[1] == before[1]
+
+
+async def test_a_new_person_leaves_the_revision(database: Database) -> None:
+    """Somebody who is seen for the first time is their own subject, as they were before."""
+    kept = await open_kept(database)
+    async with database.begin() as connection:
+        before = await revisions.get(connection, kept.account)
+        assert await persons.subject_of(connection, kept.account, "telegram", "9") == "telegram:9"
+        await persons.see(connection, Sighting(account=kept.account, platform="telegram", author="9"))
+        assert await persons.subject_of(connection, kept.account, "telegram", "9") == "telegram:9"
+        assert await revisions.get(connection, kept.account) == before
 
 
 async def test_renewed_secrets_give_a_new_revision(database: Database) -> None:

@@ -1,6 +1,6 @@
 """What one message costs: statements, transactions and messages to the broker, from chat to chat.
 
-A message needs 38 statements beside BEGIN (47 with a model), 3 commits and 6 publishes: one for each event.
+A message needs 25 statements beside BEGIN (31 with a model), 3 commits and 6 publishes: one for each event.
 The first text of a streamed reply is a publish too.
 The limits are above that: work that runs by time is counted as well, and there is more of it while a slow
 machine answers. Lower them when a change saves something.
@@ -36,8 +36,8 @@ from statement_recorder import StatementRecorder, recorded_statements
 
 CHAT = 4711
 MESSAGES = 10
-MAX_STATEMENTS = 40.0
-MAX_STATEMENTS_WITH_MODEL = 49.0
+MAX_STATEMENTS = 28.0
+MAX_STATEMENTS_WITH_MODEL = 34.0
 MAX_COMMITS = 5.0
 MAX_PUBLISHES = 8.0
 OWN = "/* of the test */"
