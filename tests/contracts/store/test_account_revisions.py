@@ -122,7 +122,7 @@ async def test_a_change_gives_its_account_a_new_revision(database: Database, cha
 
 
 async def test_a_new_person_leaves_the_revision(database: Database) -> None:
-    """Somebody who is seen for the first time is their own subject, as they were before."""
+    """The subject of a person who is new is the identity, as it was before."""
     kept = await open_kept(database)
     async with database.begin() as connection:
         before = await revisions.get(connection, kept.account)
