@@ -228,6 +228,8 @@ class ShardLeases(Leases):
                 lease=lease, kept_by_last_holder={one for one in left if _shard_of(one) == number}
             )
             self._held[number] = shard
+            if not self._shares.owns(f"shard:{number}"):  # a replica has joined while this was acquired
+                shard.release_requested.set()
             self._to_search.add(number)
             self._acquired.set()
             try:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 from delivery.broker.connection import NatsConnection, connect
 from delivery.broker.leases import JetStreamLeases, LeaseHolder
-from delivery.broker.port import Lease
+from delivery.broker.port import Lease, WorkQueue
 from delivery.broker.stream_config import StreamConfig
 from delivery.broker.wake_ups import JetStreamWakeUps
 from delivery.errors import LeaseBusy
@@ -29,16 +29,26 @@ class ShardReplica:
         self.name = name
         self.own_leases = JetStreamLeases(nats, LeaseHolder(instance=name, boot="1"))
         self.wake_ups = ShardWakeUps(nats, JetStreamWakeUps(nats, STREAM_CONFIG))
+        self.may_receive = asyncio.Event()
+        """Unset: a shard whose lease it has acquired is not held yet."""
+
+        self.may_receive.set()
         self.looked_up: set[int] = set()
         self._searched = asyncio.Event()
         self.leases = ShardLeases(
             TURN_SHARDS,
             self.own_leases,
             self.own_leases,
-            receive=self.wake_ups.receive,
+            receive=self._receive,
             replica=name,
             ttl=ttl,
         )
+
+    @asynccontextmanager
+    async def _receive(self, queues: Collection[WorkQueue], shard: int) -> AsyncIterator[None]:
+        await self.may_receive.wait()
+        async with self.wake_ups.receive(queues, shard):
+            yield
 
     async def find_work(self, shards: frozenset[int]) -> None:
         """Record that the unfinished work of shards would be looked up."""
@@ -55,12 +65,14 @@ class ShardReplica:
 
 @asynccontextmanager
 async def shard_replica(
-    url: str, token: str | None, name: str, *, ttl: float = TTL
+    url: str, token: str | None, name: str, *, ttl: float = TTL, may_receive: bool = True
 ) -> AsyncIterator[ShardReplica]:
     """Run a replica until the block ends; it then releases its shards."""
     stop = asyncio.Event()
     async with connect(url, token=token) as nats:
         one = ShardReplica(nats, name, ttl)
+        if not may_receive:
+            one.may_receive.clear()
         task = asyncio.create_task(one.leases.run(stop, one.find_work))
         try:
             yield one

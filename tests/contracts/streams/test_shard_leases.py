@@ -15,6 +15,7 @@ from delivery.broker.port import Lease
 from delivery.broker.stream_config import ensure_streams
 from delivery.errors import LeaseBusy, LeaseLost
 from delivery.events.sharding import SHARDS, work_shard
+from gateway.infra.shard_leases import TURN_SHARDS
 from nats_servers import NatsServer, child_process, nats_server
 from shard_replicas import STREAM_CONFIG, ShardReplica, shard_replica, until_divided, working
 
@@ -99,6 +100,20 @@ async def test_replicas_divide_the_shards_and_a_joiner_takes_only_its_own(server
                 assert after[1] < before[1]
                 await three.until_looked_up(after[2])
         assert await until_divided(one) == [frozenset(range(SHARDS))]
+
+
+async def test_a_shard_that_moves_while_it_is_acquired_is_released(server: NatsServer) -> None:
+    """A replica that joins gets its shards although their holder was acquiring them as it joined."""
+    async with shard_replica(server.url, server.token, "one", may_receive=False) as one:
+        async with asyncio.timeout(60):
+            while len(await one.own_leases.list_held(TURN_SHARDS.shard)) < SHARDS:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            async with shard_replica(server.url, server.token, "two") as two:
+                shares = one.leases._shares
+                while all(shares.owns(f"shard:{number}") for number in range(SHARDS)):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+                one.may_receive.set()
+                await until_divided(one, two)
 
 
 async def test_no_work_is_done_twice_at_a_time_while_replicas_come_and_go(server: NatsServer) -> None:
