@@ -190,7 +190,7 @@ class Drafts:
     async def publish_while(
         self, conversation: str, turn: str = "", asker: str = ""
     ) -> AsyncIterator[TurnDisplay | None]:
-        """Yield what shows a turn's texts and tool calls in the conversation's chats; None after the stop.
+        """Yield what shows a turn's texts and tool calls in its chats; None while drafts do not run.
 
         `asker` is the platform's id of the person to whom the turn replies.
         """

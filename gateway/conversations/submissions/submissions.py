@@ -130,11 +130,9 @@ class Submissions:
         """
         # The first statement, because transactions that end turns lock the conversation before its turns.
         await set_first_title(tx.connection, conversation, submission.text, submission.attachments)
-        if is_idle:
-            return await self._append(tx, conversation, submission, None, 0, is_first=True)
-        waiting = await turns.count_waiting(tx.connection, conversation.id)
+        waiting = 0 if is_idle else await turns.count_waiting(tx.connection, conversation.id)
         if not waiting:
-            return await self._append(tx, conversation, submission, None, waiting)
+            return await self._append(tx, conversation, submission, None, waiting, is_first=is_idle)
         policy = await queue_policy.queue_policy(tx.connection, conversation, limit=self._limit)
         if waiting >= policy.limit:
             raise _queue_full(waiting, policy)

@@ -17,7 +17,7 @@ _GET = select(accounts.c.revision).where(accounts.c.id == bindparam("whose"))
 
 
 async def renew(connection: Connection, account: str) -> None:
-    """Give an account a new revision; call it before the change, in its transaction."""
+    """Give an account a new revision, in the transaction of the change."""
     await connection.execute(update(accounts).where(accounts.c.id == account).values(revision=randbits(62)))
 
 

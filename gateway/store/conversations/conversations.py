@@ -25,7 +25,7 @@ from delivery.database.batched_deletes import delete_batch
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.tables import destinations
-from gateway.store.conversations.files import FileState
+from gateway.store.conversations.files import WAITS_FOR_ANSWER
 from gateway.store.room_tables import room_messages
 from gateway.store.tables import IS_OPEN, conversations, files, inbox, messages, turns
 
@@ -128,11 +128,7 @@ _RAISE_FENCE = (
     .values(fence=conversations.c.fence + 1)
     .returning(conversations.c.fence, _REVISION)
 )
-_HAS_FILES = exists().where(
-    files.c.conversation == conversations.c.id,
-    (files.c.state == str(FileState.STAGED)) | (files.c.state == str(FileState.REFUSED)),
-    files.c.job.is_(None),
-)
+_HAS_FILES = exists().where(files.c.conversation == conversations.c.id, WAITS_FOR_ANSWER)
 _CURRENT_FENCE = (
     select(conversations.c.fence, _HAS_FILES)
     .where(conversations.c.id == bindparam("of"))

@@ -84,13 +84,15 @@ class ActivitySpan:
 
 
 _COLUMNS = [files.c[name] for name in FileRow.__dataclass_fields__]
+WAITS_FOR_ANSWER = and_(
+    (files.c.state == str(FileState.STAGED)) | (files.c.state == str(FileState.REFUSED)),
+    files.c.job.is_(None),
+)
+"""A file of a turn that the conversation's next answer sends, or says to be refused."""
+
 _STAGED_BY_TURNS = (
     select(*_COLUMNS)
-    .where(
-        files.c.conversation == bindparam("of"),
-        (files.c.state == str(FileState.STAGED)) | (files.c.state == str(FileState.REFUSED)),
-        files.c.job.is_(None),
-    )
+    .where(files.c.conversation == bindparam("of"), WAITS_FOR_ANSWER)
     .order_by(files.c.created_at, files.c.id)
 )
 
