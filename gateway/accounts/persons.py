@@ -147,6 +147,7 @@ async def link(connection: Connection, account: str, person: str, code: str) -> 
     The notes of both are the joined person's, and so is the budget of one of them. Raises CannotLink for a
     code of the person itself.
     """
+    await revisions.lock(connection, account)
     kept = await store.take_code(connection, account, _digest(account, code), now=utc_now())
     if kept is None:
         return None
@@ -169,6 +170,7 @@ async def unlink(connection: Connection, person: Person, identity: str) -> Perso
 
     Notes and files stay with the person. Raises CannotLink if it is the person's only identity.
     """
+    await revisions.lock(connection, person.account)
     found = await store.get_identity(connection, person.account, identity)
     if found is None or found.person != person.id:
         return None

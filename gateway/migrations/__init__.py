@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlalchemy import Connection, event, text
 from sqlalchemy.pool import NullPool
 
-from delivery.database.async_engine import AsyncConnection, AsyncEngine, create_async_engine
+from delivery.database import transaction_locks
+from delivery.database.async_engine import AsyncEngine, create_async_engine
+from delivery.database.transaction_locks import TransactionLock
 from gateway.migrations import newest_schema
 
 if TYPE_CHECKING:
     from alembic.config import Config
-
-_ADVISORY_LOCK = 0x646F7665636F7465
-"""Key of the PostgreSQL advisory lock held while migrating, so that only one replica migrates at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +63,6 @@ def _read_status(connection: Connection) -> Status:
     return Status(current=current, head=head or "")
 
 
-async def _acquire_migration_lock(connection: AsyncConnection) -> None:
-    if connection.dialect.name == "postgresql":
-        await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
-
-
 def _use_one_transaction(engine: AsyncEngine) -> None:
     """Run all statements of SQLite in one transaction, so that a kill leaves no partial migration."""
     if engine.dialect.name != "sqlite":
@@ -91,7 +85,7 @@ async def _run_in_transaction(database_url: str, work: Callable[[Connection], Re
     _use_one_transaction(engine)
     try:
         async with engine.begin() as connection:
-            await _acquire_migration_lock(connection)
+            await transaction_locks.acquire(connection, TransactionLock.MIGRATION)
             return await connection.run_sync(work)
     finally:
         await engine.dispose()

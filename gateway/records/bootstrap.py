@@ -9,8 +9,10 @@ from typing import Any
 
 import structlog
 
+from delivery.database import transaction_locks
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
+from delivery.database.transaction_locks import TransactionLock
 from delivery.events.event import new_id
 from gateway.accounts import api_keys
 from gateway.accounts.api_keys import KEY_PATTERN, key_digest
@@ -53,8 +55,10 @@ async def ensure_defaults(
     """Create missing defaults and apply the settings to the records; idempotent.
 
     Only fields that the settings name are overwritten in the defaults; changes made over HTTP are kept.
-    Records that the file declares are `managed`: the file alone changes them.
+    Records that the file declares are `managed`: the file alone changes them. Replicas that start at once do
+    this one after the other.
     """
+    await transaction_locks.acquire(connection, TransactionLock.DECLARED_RECORDS)
     account = await _ensure_account(connection)
     await _ensure_key_file(connection, account.id, data / "key")
     workspace = await _ensure_record(connection, records, account.id, "workspace", {})

@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 import structlog
 
+from delivery.database import transaction_locks
 from delivery.database.engine import Connection
+from delivery.database.transaction_locks import TransactionLock
 from gateway.accounts.vault import DecryptionFailed
 from gateway.config.settings import Settings
 from gateway.config.validation import adapter_settings
@@ -17,7 +19,7 @@ from gateway.records.errors import InvalidRecord
 from gateway.records.kinds import validate
 from gateway.records.records import Records
 from gateway.records.skill_folders import SkillFolder, read_skill_folders, write_files
-from gateway.store.accounts import mcp_sign_ins
+from gateway.store.accounts import mcp_sign_ins, revisions
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import Record, RecordKind
 from sandbox.config import ConfigProblem
@@ -112,6 +114,8 @@ async def apply_declared(
     """
     if problems := list(declared_problems(declared)):
         raise InvalidRecord(problems)
+    await transaction_locks.acquire(connection, TransactionLock.DECLARED_RECORDS)
+    await revisions.lock(connection, account)
     tables = list(declared.by_kind())
     kind, _table, channels = tables[-1]
     changes = await _remove_others(connection, records, account, kind, channels)

@@ -32,36 +32,35 @@ _FILE_COLUMNS = [table.c[name] for name in AgentFileRow.__dataclass_fields__]
 
 async def write(connection: Connection, record: str, path: str, content: bytes) -> None:
     """Write a file, in place of one of its path; the record counts as changed."""
-    now = utc_now()
+    await _touch(connection, record)
     values: dict[str, Any] = {
         "content": content,
         "sha256": hashlib.sha256(content).hexdigest(),
         "size": len(content),
-        "updated_at": now,
+        "updated_at": utc_now(),
     }
     await connection.execute(
         insert_on_conflict(table, connection.dialect.name)
         .values(record=record, path=path, account=account_of_record(record), **values)
         .on_conflict_do_update(index_elements=["record", "path"], set_=values)
     )
-    await _touch(connection, record, now)
 
 
-async def _touch(connection: Connection, record: str, now: datetime) -> None:
-    touched = update(records).where(records.c.id == record).values(updated_at=now)
-    account = (await connection.execute(touched.returning(records.c.account))).scalar_one_or_none()
+async def _touch(connection: Connection, record: str) -> None:
+    """Let a record count as changed, before its files are changed."""
+    account = (await connection.execute(select(account_of_record(record)))).scalar_one_or_none()
     if account is not None:
         await revisions.renew(connection, account)
+        await connection.execute(update(records).where(records.c.id == record).values(updated_at=utc_now()))
 
 
 async def delete_file(connection: Connection, record: str, path: str) -> bool:
-    """Remove a file, or all below a directory; False when there was none."""
+    """Remove a file, or all below a directory; False when there was none. The record counts as changed."""
+    await _touch(connection, record)
     below = table.c.path.startswith(f"{path}/", autoescape=True)
     done = await connection.execute(
         delete(table).where(table.c.record == record, (table.c.path == path) | below)
     )
-    if done.rowcount:
-        await _touch(connection, record, utc_now())
     return done.rowcount > 0
 
 

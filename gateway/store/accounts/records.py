@@ -111,8 +111,9 @@ async def get(
 
     A `locked` one is changed by no other transaction until this one ends.
     """
-    query = _FIND.with_for_update() if locked else _FIND
-    rows = await connection.execute(query, {"whose": account, "sort": kind, "named": id_or_name})
+    if locked:
+        await revisions.lock(connection, account)
+    rows = await connection.execute(_FIND, {"whose": account, "sort": kind, "named": id_or_name})
     row = rows.one_or_none()
     return _record(row) if row else None
 

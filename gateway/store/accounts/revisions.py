@@ -13,11 +13,20 @@ from sqlalchemy import bindparam, select, update
 from delivery.database.engine import Connection
 from gateway.store.tables import accounts
 
+_LOCK = select(accounts.c.id).where(accounts.c.id == bindparam("whose")).with_for_update(key_share=True)
 _GET = select(accounts.c.revision).where(accounts.c.id == bindparam("whose"))
 
 
+async def lock(connection: Connection, account: str) -> None:
+    """Let no other transaction change records and people of an account until this one ends.
+
+    It comes before locks of their rows: transactions that lock in different orders wait for each other.
+    """
+    await connection.execute(_LOCK, {"whose": account})
+
+
 async def renew(connection: Connection, account: str) -> None:
-    """Give an account a new revision, in the transaction of the change."""
+    """Lock an account and give it a new revision, in the transaction of a change and before the change."""
     await connection.execute(update(accounts).where(accounts.c.id == account).values(revision=randbits(62)))
 
 
