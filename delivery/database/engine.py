@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from sqlalchemy import MetaData, Table, event
 from sqlalchemy.engine import ExceptionContext, make_url
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from delivery.database import sqlite
@@ -43,6 +43,9 @@ _SQLITE_READERS = 8
 _SQLITE_WRITERS = 2
 """Connections beside those of readers: for the writer, and for checks at the start."""
 _READ_ONLY_TRANSACTION = "25006"
+_CONFLICTS = frozenset({"40001", "40P01", "55P03"})
+"""A transaction that PostgreSQL ended for another one: serialization failure, deadlock, lock timeout."""
+_FOREIGN_KEY_VIOLATION = "23503"
 _READ_ONLY = "the database is read-only; an operator must make it writable, or name the server that is"
 _CONNECTION_SECONDS = {"postgresql": 5.0, "sqlite": 30.0}
 """Seconds to wait for a free connection. Reads of SQLite use the processor, so they wait for each other."""
@@ -52,6 +55,20 @@ class DatabaseUnavailable(RuntimeError):
     """The database does not answer; nothing was written."""
 
     remedy: ClassVar[Remedy] = "retry"
+
+
+class TransactionConflict(DatabaseUnavailable):
+    """Another transaction has locked what this one needs; nothing was written. A repetition may succeed."""
+
+
+def is_dangling_reference(error: BaseException) -> bool:
+    """Return whether a statement failed because a row that it refers to does not exist any more."""
+    if not isinstance(error, IntegrityError):
+        return False
+    return (
+        getattr(error.orig, "sqlstate", None) == _FOREIGN_KEY_VIOLATION
+        or getattr(error.orig, "sqlite_errorname", None) == "SQLITE_CONSTRAINT_FOREIGNKEY"
+    )
 
 
 def insert_on_conflict(table: Table, dialect: str) -> Insert:
@@ -81,6 +98,8 @@ def _translate_errors() -> Iterator[None]:
     except DBAPIError as error:
         if _is_read_only(error.orig):
             raise DatabaseUnavailable(_READ_ONLY) from error
+        if getattr(error.orig, "sqlstate", None) in _CONFLICTS:
+            raise TransactionConflict("another transaction changes the same rows") from error
         exhausted = _exhaustion(error)
         if exhausted or error.connection_invalidated or error.__class__.__name__ == "OperationalError":
             why = exhausted or f"the database does not answer: {error.orig}"

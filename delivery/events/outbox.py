@@ -96,12 +96,16 @@ class RecordedEvents:
 async def record(
     connection: Connection, by_conversation: Mapping[str, Sequence[Event]]
 ) -> dict[str, RecordedEvents]:
-    """Number the events of conversations, insert them into the outbox, and return them numbered."""
+    """Number the events of conversations, insert them into the outbox, and return them numbered.
+
+    Deleted conversations are left out: nobody reads their events, and a delivery that was in progress ends.
+    """
+    recorded = {}
     # Sorted, because two transactions that count in different orders would deadlock on PostgreSQL.
-    recorded = {
-        conversation: await _number(connection, conversation, by_conversation[conversation])
-        for conversation in sorted(by_conversation)
-    }
+    for conversation in sorted(by_conversation):
+        numbered = await _number(connection, conversation, by_conversation[conversation])
+        if numbered is not None:
+            recorded[conversation] = numbered
     rows = [
         {
             "event_id": event.id,
@@ -121,8 +125,10 @@ async def record(
     return recorded
 
 
-async def _number(connection: Connection, conversation: str, events: Sequence[Event]) -> RecordedEvents:
-    """Return events of one conversation with their numbers.
+async def _number(
+    connection: Connection, conversation: str, events: Sequence[Event]
+) -> RecordedEvents | None:
+    """Return events of one conversation with their numbers; None if it was deleted.
 
     Every event except a delivery's is activity of the conversation.
     """
@@ -130,7 +136,10 @@ async def _number(connection: Connection, conversation: str, events: Sequence[Ev
     counted = await connection.execute(
         _COUNT, {"of": conversation, "more": len(events), "active_at": active_at}
     )
-    last, has_endpoints, account = counted.one()
+    row = counted.one_or_none()
+    if row is None:
+        return None
+    last, has_endpoints, account = row
     first = last - len(events) + 1
     return RecordedEvents(
         account=account,

@@ -188,13 +188,16 @@ async def delete_by_origin(connection: Connection, account: str, origin: str) ->
 
 async def delete_account(connection: Connection, account: str) -> None:
     """Delete an account's deliveries, routes, endpoints and outboxes."""
-    for table in (deliveries, routes, endpoints, streams):
+    for table in (streams, deliveries, routes, endpoints):
         await connection.execute(delete(table).where(table.c.account == account))
 
 
 async def delete_conversation(connection: Connection, conversation: str, *, turns: Sequence[str]) -> None:
-    """Delete a conversation's deliveries, routes and outbox, and the endpoints of its turns."""
-    for table in (deliveries, routes, streams):
+    """Delete a conversation's deliveries, routes and outbox, and the endpoints of its turns.
+
+    The row of its stream is first: the transactions that create deliveries lock it, so none is created later.
+    """
+    for table in (streams, deliveries, routes):
         await connection.execute(delete(table).where(table.c.conversation == conversation))
     for turn in turns:
         await connection.execute(delete(endpoints).where(endpoints.c.origin == f"turn:{turn}"))

@@ -93,7 +93,9 @@ def build_services(
         turn_worker=turn_worker,
         environment_resolver=resolver,
         file_services=file_services,
-        conversation_deletion=ConversationDeletion(backing.database, backing.stream, jobs),
+        conversation_deletion=ConversationDeletion(
+            transactions, backing.stream, jobs, cancel=turn_worker.cancel_local
+        ),
         sandbox_control=open_sandbox_control(backing.database, backends, resolver, settlement),
         schedule_firing=ScheduleFiring(transactions, submissions),
         schedule_settings=schedule_settings(settings),

@@ -7,19 +7,25 @@ because another process may still append events that it had read from the outbox
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
 import structlog
 
 from delivery.background import log_errors
+from delivery.broker.port import WorkQueue
 from delivery.database.clock import utc_now
-from delivery.database.engine import Database, DatabaseUnavailable
+from delivery.database.engine import Connection, DatabaseUnavailable
+from delivery.database.lock_timeouts import run_with_lock_timeout
+from delivery.deliveries.transactions import Transactions
 from delivery.errors import DeliveryError
 from delivery.events.port import EventStream
+from delivery.events.read_barrier import wait_until_published
 from gateway.jobs.jobs import Jobs
 from gateway.store.accounts import audit_log, deletion
 from gateway.store.turns import jobs as job_store
+from gateway.store.turns import turns as turn_store
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
@@ -28,28 +34,69 @@ INTERVAL = 5.0
 APPEND_GRACE = timedelta(seconds=60)
 """How long a process may still append events that it had read from the outbox."""
 STOP_TIMEOUT = 10.0
-"""Seconds that a deletion waits for the conversation's jobs to stop."""
+"""Seconds that a deletion waits for the conversation's turns to end, and for its jobs to stop."""
+PUBLISH_TIMEOUT = 2.0
+"""Seconds that a deletion waits until the events of these turns are published."""
+_POLL_SECONDS = 0.05
 
 
 class ConversationDeletion:
     """Deletes conversations, with their jobs and events."""
 
     def __init__(
-        self, database: Database, stream: EventStream, jobs: Jobs, *, interval: float = INTERVAL
+        self,
+        transactions: Transactions,
+        stream: EventStream,
+        jobs: Jobs,
+        *,
+        cancel: Callable[[str], None],
+        interval: float = INTERVAL,
     ) -> None:
-        self._database = database
+        self._transactions = transactions
+        self._database = transactions.database
+        self._cancel = cancel
         self._stream = stream
         self._jobs = jobs
         self._interval = interval
 
     async def delete(self, account: str, conversation: str) -> None:
-        """Stop its jobs, delete its rows, purge its events. On DatabaseUnavailable nothing was deleted."""
-        await self._stop_jobs(account, conversation)
-        async with self._database.begin() as connection:
+        """End its turns, stop its jobs, delete its rows, purge its events.
+
+        Whoever waits for a turn gets its end. On DatabaseUnavailable nothing was deleted.
+        """
+
+        async def delete_rows(connection: Connection) -> None:
             await deletion.delete_conversation(connection, account, conversation)
             await audit_log.schedule_purge(connection, account, conversation)
+
+        await self._end_turns(account, conversation)
+        await self._stop_jobs(account, conversation)
+        await run_with_lock_timeout(self._database, delete_rows)
         with suppress(DeliveryError):  # `run` purges it when the broker is back
             await self._stream.purge(conversation, account=account)
+
+    async def _end_turns(self, account: str, conversation: str) -> None:
+        """Cancel the open turns, and wait a limited time until they have ended and readers know it."""
+        async with self._transactions.begin("turn.cancel") as tx:
+            running = await turn_store.list_open(tx.connection, conversation)
+            for turn in running:
+                await turn_store.request_cancel(tx.connection, turn.id, reason="the conversation was deleted")
+            if running:
+                tx.wake(WorkQueue.TURN, conversation, account=account)
+        for turn in running:
+            self._cancel(turn.id)
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT):
+                while running:
+                    await asyncio.sleep(_POLL_SECONDS)
+                    async with self._database.read() as connection:
+                        running = await turn_store.list_open(connection, conversation)
+        except TimeoutError:
+            log.warning("deletion.turns_not_ended", conversation=conversation, turns=len(running))
+        with suppress(DeliveryError):
+            await wait_until_published(
+                self._database, self._stream, conversation, account=account, timeout=PUBLISH_TIMEOUT
+            )
 
     async def _stop_jobs(self, account: str, conversation: str) -> None:
         async with self._database.read() as connection:

@@ -16,6 +16,7 @@ from delivery.background import log_errors
 from delivery.database.batched_deletes import BATCH_ROWS
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
+from delivery.database.lock_timeouts import run_with_lock_timeout
 from delivery.deliveries import queries
 from gateway.config.setting_types import RetentionSettings
 from gateway.maintenance.work_share import WorkShare
@@ -133,9 +134,11 @@ class RetentionTask:
     async def _run_steps(self, step: Step, stop: asyncio.Event) -> None:
         position: int | None = 0
         while position is not None and not stop.is_set():
-            async with self._database.begin() as connection:
-                position = await step(connection, position)
+            position = await self._run_step(step, position)
             await asyncio.sleep(self._pause)
+
+    async def _run_step(self, step: Step, position: int) -> int | None:
+        return await run_with_lock_timeout(self._database, lambda connection: step(connection, position))
 
     def _steps(self) -> dict[str, Step]:
         settings, steps = self._settings, dict[str, Step]()

@@ -45,6 +45,10 @@ SOURCE = "schedule"
 MISSED_NOTE = "its time passed while no gateway ran"
 
 
+class ScheduleDeleted(Exception):
+    """A schedule was deleted with its conversation."""
+
+
 class _AlreadyFired(Exception):
     """Another replica was first, or the schedule was changed in between; nothing is committed."""
 
@@ -127,7 +131,7 @@ class ScheduleFiring:
         for schedule in due:
             try:
                 await self._fire(schedule, now)
-            except _AlreadyFired:
+            except (_AlreadyFired, ScheduleDeleted):
                 continue
             except QueueFull:
                 self._full[schedule.conversation] = loop_time + RETRY_SECONDS
@@ -150,7 +154,7 @@ class ScheduleFiring:
     async def fire_now(self, schedule: Schedule) -> str | None:
         """Start what a schedule starts, besides its times; returns the turn, None for a reminder.
 
-        Raises QueueFull, DatabaseUnavailable.
+        Raises ScheduleDeleted, QueueFull, DatabaseUnavailable.
         """
         async with self._transactions.begin("schedule.fire") as tx:
             return await self._start(tx, schedule, self._now())
@@ -158,7 +162,7 @@ class ScheduleFiring:
     async def _start(self, tx: Transaction, schedule: Schedule, due: datetime) -> str | None:
         conversation = await conversations.get(tx.connection, schedule.account, schedule.conversation)
         if conversation is None:
-            raise _AlreadyFired  # it was deleted with its schedules
+            raise ScheduleDeleted("its conversation was deleted, and the schedule with it")
         fired = {"schedule": schedule.id, "due": rfc3339(due)}
         if schedule.kind is ScheduleKind.REMINDER:
             tx.emit(Event.now(EventType.SCHEDULE_FIRED, conversation.id, fired))

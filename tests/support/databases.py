@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from delivery.database.engine import Database
 from migrated import migrated_sqlite, migrated_template
 from postgres import PostgresCluster, PostgresUnavailable, postgres_cluster
+
+_WAITING = text(
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
+
+
+async def until_waiting(database: Database) -> None:
+    """Wait until a transaction waits for a lock; on SQLite it waits before its first statement."""
+    if database.is_sqlite:
+        return
+    async with database.read() as connection:
+        while not (await connection.execute(_WAITING)).scalar_one():
+            await asyncio.sleep(0.01)
+            await connection.rollback()  # a transaction sees the activity of its first look
 
 
 @pytest.fixture(scope="session")

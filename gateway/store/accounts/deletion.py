@@ -37,6 +37,8 @@ async def delete_account(connection: Connection, account: str) -> bool:
 
 async def delete_conversation(connection: Connection, account: str, conversation: str) -> bool:
     """Delete a conversation with its turns, jobs, deliveries and routes; False when there is none."""
+    own = (conversations.c.account == account) & (conversations.c.id == conversation)
+    await connection.execute(select(conversations.c.id).where(own).with_for_update())  # new turns wait
     begun = await connection.execute(select(turns.c.id).where(turns.c.conversation == conversation))
     await endpoints.delete_conversation(connection, conversation, turns=[row.id for row in begun])
     await _delete_room_messages(connection, account, conversation)
@@ -45,9 +47,7 @@ async def delete_conversation(connection: Connection, account: str, conversation
             memories.c.account == account, memories.c.scope == "room", memories.c.subject == conversation
         )
     )
-    done = await connection.execute(
-        delete(conversations).where(conversations.c.account == account, conversations.c.id == conversation)
-    )
+    done = await connection.execute(delete(conversations).where(own))
     return done.rowcount > 0
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from delivery.database.engine import Connection, Database
+from delivery.database.lock_timeouts import run_with_lock_timeout
 from gateway.accounts import api_keys
 from gateway.accounts.api_keys import ALL_SCOPES
 from gateway.config.setting_types import TimeZone
@@ -15,8 +19,9 @@ from gateway.config.sign_in_settings import KeyScope
 from gateway.records.fields import Name
 from gateway.store import sandboxes
 from gateway.store.accounts import accounts as store
-from gateway.store.accounts import deletion, records
+from gateway.store.accounts import deletion, records, revisions
 from gateway.store.accounts.accounts import ApiKey
+from gateway.store.accounts.records import Record
 from gateway.web.admin.records import end_sign_ins
 from gateway.web.api.files import workspace_files
 from gateway.web.http.context import WebContext
@@ -24,6 +29,7 @@ from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.preconditions import ensure_preconditions
 from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
+from sandbox.lifecycle.reservations import Reservation
 
 NO_LIMIT = 100_000
 
@@ -152,23 +158,40 @@ async def delete_account(call: ApiCall[NoContent, NoContent]) -> None:
 
 async def delete_everything(context: WebContext, account: str) -> None:
     """Delete an account with all its data."""
-    async with context.database.begin() as connection:
-        spaces = await records.list_by_kind(connection, account, "workspace")
-        channels = await records.list_by_kind(connection, account, "channel")
-        reservations = await sandboxes.list_for_account(connection, account, limit=NO_LIMIT)
-        agents = await records.list_by_kind(connection, account, "agent")
-        revocations = [await end_sign_ins(context, connection, one) for one in agents]
-        await deletion.delete_account(connection, account)
-    for revoke in filter(None, revocations):
+    gone = await run_with_lock_timeout(context.database, partial(_delete_rows, context, account))
+    for revoke in filter(None, gone.revocations):
         revoke()
     context.api_key_authenticator.revoke_account(account)
-    for channel in channels:
+    for channel in gone.channels:
         await context.on_channel_changed(account, channel.id)
-    for space in spaces:
+    for space in gone.workspaces:
         await workspace_files.delete_workspace(context, account, space.id)
     if context.services is not None:
-        await context.services.sandbox_control.release(reservations)
+        await context.services.sandbox_control.release(gone.reservations)
     await context.on_account_deleted(account, account)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Deleted:
+    """What an account had beyond the database."""
+
+    workspaces: Sequence[Record]
+    channels: Sequence[Record]
+    reservations: Sequence[Reservation]
+    revocations: Sequence[Callable[[], None] | None]
+
+
+async def _delete_rows(context: WebContext, account: str, connection: Connection) -> _Deleted:
+    await revisions.lock(connection, account)
+    agents = await records.list_by_kind(connection, account, "agent")
+    gone = _Deleted(
+        workspaces=await records.list_by_kind(connection, account, "workspace"),
+        channels=await records.list_by_kind(connection, account, "channel"),
+        reservations=await sandboxes.list_for_account(connection, account, limit=NO_LIMIT),
+        revocations=[await end_sign_ins(context, connection, one) for one in agents],
+    )
+    await deletion.delete_account(connection, account)
+    return gone
 
 
 async def create_key(call: ApiCall[KeyCreate, NoContent]) -> KeyCreated:

@@ -108,6 +108,7 @@ def put_file(kind: RecordKind) -> Callable[[ApiCall[NoContent, NoContent]], Awai
             quota.reserve(call.account, len(content)) if quota else nullcontext(),
             call.context.database.begin() as connection,
         ):
+            await call.context.records.get(connection, call.account, kind, record.id, locked=True)
             count, size = await store.count_and_size(connection, record.id, excluding=path)
             if count >= MAX_FILES or size + len(content) > MAX_TOTAL_BYTES:
                 raise HttpProblem(
@@ -124,6 +125,7 @@ def delete_file(kind: RecordKind) -> Callable[[ApiCall[NoContent, NoContent]], A
     async def drop(call: ApiCall[NoContent, NoContent]) -> None:
         record, path = await _changeable(call, kind), _path(call, kind)
         async with call.context.database.begin() as connection:
+            await call.context.records.get(connection, call.account, kind, record.id, locked=True)
             if not await store.delete_file(connection, record.id, path):
                 raise not_found(f"this {kind} has no such file")
 

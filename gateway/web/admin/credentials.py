@@ -100,6 +100,8 @@ ROUTES = (
         query_model=PageQuery,
         response_model=ListPage[CredentialResponse],
     ),
-    delete_named_route(f"{_COLLECTION}/{{id}}", ADMIN, delete("credential"), "delete a credential"),
+    delete_named_route(
+        f"{_COLLECTION}/{{id}}", ADMIN, delete("credential", _to_response), "delete a credential"
+    ),
 )
 """The lines of the URL table."""

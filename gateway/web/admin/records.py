@@ -270,12 +270,17 @@ def get(kind: RecordKind) -> Handler:
     return show_record
 
 
-async def _get_to_change(call: ApiCall[Any, Any], connection: Connection, kind: RecordKind) -> Record:
+async def _get_to_change(
+    call: ApiCall[Any, Any],
+    connection: Connection,
+    kind: RecordKind,
+    represent: Callable[[Record], BaseModel] = to_response,
+) -> Record:
     """Return the record of the path, locked; raises for one that this request may not change."""
     all_records = call.context.records
     record = await all_records.get(connection, call.account, kind, call.path["id"], locked=True)
     all_records.ensure_not_managed(record)
-    ensure_preconditions(call.request, to_response(record))
+    ensure_preconditions(call.request, represent(record))
     return record
 
 
@@ -300,12 +305,12 @@ def update(kind: RecordKind) -> Handler:
     return change_record
 
 
-def delete(kind: RecordKind) -> Handler:
-    """Return the handler that deletes a record of this kind."""
+def delete(kind: RecordKind, represent: Callable[[Record], BaseModel] = to_response) -> Handler:
+    """Return the handler that deletes a record of this kind, whose version is that of `represent`."""
 
     async def remove_record(call: ApiCall[NoContent, NoContent]) -> None:
         async with call.context.database.begin() as connection:
-            record = await _get_to_change(call, connection, kind)
+            record = await _get_to_change(call, connection, kind, represent)
             reservations = await sandboxes.list_for_record(connection, call.account, record.id)
             revoke = await end_sign_ins(call.context, connection, record) if kind == "agent" else None
             await call.context.records.delete(connection, record)

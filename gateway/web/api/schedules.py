@@ -20,6 +20,7 @@ from gateway.conversations.submissions.submission import (
     WrongAgent,
 )
 from gateway.records.errors import ManagedByOperator
+from gateway.schedules.firing import ScheduleDeleted
 from gateway.schedules.heartbeat import REMINDERS_ARE_SENT
 from gateway.schedules.recurrence import InvalidRecurrence, Recurrence, parse_recurrence
 from gateway.schedules.schedules import (
@@ -230,6 +231,8 @@ async def run_now(call: ApiCall[NoContent, NoContent]) -> ScheduleRun:
         )
     except QueueFull as error:
         raise HttpProblem(429, str(error)) from None
+    except ScheduleDeleted as error:
+        raise not_found(str(error)) from None
 
 
 async def delete(call: ApiCall[NoContent, NoContent]) -> None:

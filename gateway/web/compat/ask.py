@@ -199,12 +199,30 @@ async def _last_position(call: ApiCall[Any, Any], conversation: str | None) -> i
 
 @asynccontextmanager
 async def open_events(
-    call: ApiCall[Any, Any], events: AsyncGenerator[Item, None]
+    call: ApiCall[Any, Any], events: AsyncGenerator[Item, None], *, turn: str
 ) -> AsyncGenerator[AsyncGenerator[Item | None, None]]:
-    """Yield the events while the key is valid and the gateway runs; None is a heartbeat."""
+    """Yield the events of a turn while the key is valid and the gateway runs; None is a heartbeat.
+
+    The events raise HttpProblem at a heartbeat after the turn was deleted: none follows then.
+    """
     with call.request.app[READERS].register(call.principal) as reader:
-        async with aclosing(with_heartbeat(events, reader.closed)) as received:
-            yield received
+        async with (
+            aclosing(with_heartbeat(events, reader.closed)) as received,
+            aclosing(_until_deleted(call, received, turn)) as kept,
+        ):
+            yield kept
+
+
+async def _until_deleted(
+    call: ApiCall[Any, Any], events: AsyncGenerator[Item | None, None], turn: str
+) -> AsyncGenerator[Item | None, None]:
+    async for one in events:
+        if one is None:
+            async with call.context.database.read() as connection:
+                found = await store.get(connection, call.account, turn)
+            if found is None:
+                raise HttpProblem(424, f"the turn {turn} was deleted", headers=NO_RETRY)
+        yield one
 
 
 def turn_events(call: ApiCall[Any, Any], submitted: SubmittedTurn) -> AsyncGenerator[AnswerEvent, None]:
@@ -245,7 +263,10 @@ async def collect_answer(
 ) -> TurnEnded | ClientCalls:
     """Follow an answer to its end and return the end; raises HttpProblem after the time limit."""
     try:
-        async with asyncio.timeout(ANSWER_TIMEOUT), open_events(call, turn_events(call, submitted)) as events:
+        async with (
+            asyncio.timeout(ANSWER_TIMEOUT),
+            open_events(call, turn_events(call, submitted), turn=submitted.turn) as events,
+        ):
             async for one in events:
                 if isinstance(one, TurnEnded | ClientCalls):
                     return one

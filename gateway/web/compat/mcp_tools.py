@@ -150,7 +150,7 @@ async def _ask(call: ApiCall[Any, Any], args: AskArguments) -> AskResult:
     try:
         async with (
             asyncio.timeout(args.wait),
-            open_events(call, turn_events(call, submitted)) as events,
+            open_events(call, turn_events(call, submitted), turn=submitted.turn) as events,
         ):
             async for event in events:
                 if isinstance(event, ApprovalNeeded):

@@ -199,7 +199,7 @@ async def _stream(
     async def tell(sent: SseWriter) -> None:
         chunks = _ChunkWriter(sent, submitted)
         await chunks.send({"role": "assistant", "content": ""})
-        async with open_events(call, turn_events(call, submitted)) as events:
+        async with open_events(call, turn_events(call, submitted), turn=submitted.turn) as events:
             end = await chunks.write_events(events)
         if end is None:
             raise submitted.problem(503, STREAM_INTERRUPTED)

@@ -326,7 +326,7 @@ async def _stream(
     encoder = ResponseEncoder(started.model_copy(update=blank).model_dump())
 
     async def tell(sent: SseWriter) -> None:
-        async with open_events(call, events) as received:
+        async with open_events(call, events, turn=submitted.turn) as received:
             end = await _write_events(sent, encoder, received, after=after)
         if end is None:
             raise submitted.problem(503, STREAM_INTERRUPTED)

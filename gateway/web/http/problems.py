@@ -11,7 +11,7 @@ import structlog
 from aiohttp import web
 from pydantic import BaseModel, Field
 
-from delivery.database.engine import DatabaseUnavailable
+from delivery.database.engine import DatabaseUnavailable, TransactionConflict, is_dangling_reference
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from gateway.accounts.vault import DecryptionFailed
 from gateway.files.storage_quota import StorageFull
@@ -146,12 +146,17 @@ def _from_http_exception(error: web.HTTPException) -> HttpProblem:
 
 
 def _from_unavailable(error: Exception) -> HttpProblem | None:
-    """Return the problem for something that the process needs and does not have; None for other errors."""
+    """Return the problem for what the process or the request needs and cannot have; None for other errors."""
     resource = exhausted_resource(error) if isinstance(error, DatabaseUnavailable | OSError) else None
     if resource:
         return HttpProblem(503, EXHAUSTED[resource], headers={"Retry-After": "10"})
+    if isinstance(error, TransactionConflict):
+        detail = "other requests change the same data at this moment; try again"
+        return HttpProblem(503, detail, headers={"Retry-After": "1"})
     if isinstance(error, DatabaseUnavailable):
         return HttpProblem(503, "the database does not answer; try again", headers={"Retry-After": "2"})
+    if is_dangling_reference(error):
+        return HttpProblem(409, "something that the request refers to was deleted at this moment; try again")
     return None
 
 

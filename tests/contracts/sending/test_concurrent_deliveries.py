@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from sqlalchemy import delete
 
 from channels.message import Address
 from delivery.broker.port import WorkQueue
 from delivery.database.engine import Database
+from delivery.database.tables import streams
 from delivery.deliveries.part import decode_part
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery.deliveries.retry_schedule import RetrySchedule
@@ -133,6 +135,23 @@ async def test_at_most_a_batch_is_in_flight(database: Database) -> None:
         await worker.wait_for_states(slow, "delivered", seconds=60)
     assert sink.most == BATCH
     assert len(sink.texts) == 2 * BATCH
+
+
+async def test_deliveries_of_a_deleted_conversation_end(database: Database) -> None:
+    """Their outcomes are recorded with those of others, so that none of them is sent again."""
+    sink = MoodySink()
+    worker = harness(database, sink)
+    async with worker.running():
+        slow = await worker.create_deliveries(ROOM, ["slow"])
+        good = await worker.create_deliveries(ROOM, ["slow"] * 3)
+        async with asyncio.timeout(60):
+            await sink.began.wait()
+        async with database.begin() as connection:
+            await connection.execute(delete(streams).where(streams.c.conversation == slow))
+        sink.released.set()
+        for conversation in (slow, good):
+            await worker.wait_for_states(conversation, "delivered", seconds=60)
+    assert sink.texts == ["slow"] * 4
 
 
 async def test_deliveries_are_claimed_and_settled_in_batches(database: Database) -> None:

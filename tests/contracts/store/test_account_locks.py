@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
+from databases import until_waiting
 from delivery.database.engine import Connection, Database
 from egress.policy import EgressPolicy
 from gateway.accounts import api_keys, persons
@@ -25,17 +26,6 @@ from gateway.store.tables import accounts
 from turn_worker import add_sandbox_record
 
 Step = Callable[[Connection], Awaitable[object]]
-
-
-async def until_waiting(database: Database) -> None:
-    """Wait until a transaction waits for a lock; on SQLite it waits before its first statement."""
-    async with database.read() as connection:
-        if connection.dialect.name != "postgresql":
-            return
-        statement = func.pg_lock_status().table_valued("granted")
-        query = select(func.count()).select_from(statement).where(statement.c.granted.is_(False))
-        while not (await connection.execute(query)).scalar_one():  # noqa: ASYNC110 - PostgreSQL does not report it
-            await asyncio.sleep(0.01)
 
 
 async def run_across(database: Database, first: Sequence[Step], second: Sequence[Step]) -> None:

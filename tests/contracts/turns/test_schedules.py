@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from delivery.database.engine import Database
 from delivery.events.event import EventType
-from gateway.schedules.firing import ScheduleFiring
+from gateway.schedules.firing import ScheduleDeleted, ScheduleFiring
 from gateway.schedules.recurrence import Recurrence
 from gateway.schedules.schedules import (
     NewSchedule,
@@ -188,6 +188,8 @@ async def test_pause_resume_and_deletion(harness: IngressHarness) -> None:
     async with harness.database.begin() as connection:
         await deletion.delete_conversation(connection, harness.account, schedule.conversation)
         assert await store.get(connection, harness.account, schedule.id) is None
+    with pytest.raises(ScheduleDeleted):
+        await firing(harness, START).fire_now(schedule)
 
 
 async def end(harness: IngressHarness, schedule: Schedule, *, skipped_at: datetime) -> None:

@@ -52,6 +52,22 @@ async def test_a_deleted_conversation_leaves_nothing_behind(tmp_path: Path) -> N
         assert not [line for line in database.iterdump() if "canary-words" in line]
 
 
+async def test_a_turn_that_no_process_runs_is_deleted(tmp_path: Path) -> None:
+    """A request that waits for it fails at the next heartbeat: its events have no end."""
+    env = {"DOVECOTE_ROLES": "ingress,delivery"}
+    async with gateway(tmp_path / "data", env=env) as process, aiohttp.ClientSession() as session:
+        mine = ApiClient(session=session, url=process.url, key=process.key)
+        asked = {"model": "default", "messages": [{"role": "user", "content": "!true"}]}
+        waiting = asyncio.create_task(mine.call("POST", "/v1/chat/completions", asked))
+        async with asyncio.timeout(60):
+            while not (found := (await mine.call("GET", "/conversations")).body["items"]):  # noqa: ASYNC110 - the gateway is another process
+                await asyncio.sleep(0.05)
+            assert (await mine.call("DELETE", f"/conversations/{found[0]['id']}")).status == 204
+            answer = await waiting
+        assert answer.status == 424
+        assert "was deleted" in answer.body["detail"]
+
+
 async def test_administrative_requests_are_written_down(tmp_path: Path) -> None:
     """Made, refused and failed: each with the key, the route, the object; reading leaves no trace."""
     async with gateway(tmp_path / "data") as process, aiohttp.ClientSession() as session:

@@ -281,3 +281,34 @@ async def _turns_of(harness: OpenAIChatGateway, conversation: str) -> list[str]:
     if answer.status != 200:
         return []
     return [message["turn"] for message in answer.body["messages"] if message["role"] == "user"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_deleted_conversation_ends_the_request(
+    openai_gateway: OpenAIChatGateway, stream: bool
+) -> None:
+    """A request that waits for an answer fails, and the command ends."""
+    mine, known = openai_gateway.mine, await _conversations(openai_gateway.mine)
+
+    async def wait_for_answer() -> None:
+        messages = [user("!sleep 600")]
+        if not stream:
+            await openai_gateway.client.chat.completions.create(model="shell", messages=messages)
+            return
+        pieces = await openai_gateway.client.chat.completions.create(
+            model="shell", messages=messages, stream=True
+        )
+        async for _piece in pieces:
+            pass
+
+    waiting = asyncio.create_task(wait_for_answer())
+    async with asyncio.timeout(60):
+        while not (made := await _conversations(mine) - known):  # noqa: ASYNC110 - the gateway is another process
+            await asyncio.sleep(0.05)
+        assert (await mine.call("DELETE", f"/conversations/{made.pop()}")).status == 204
+        with pytest.raises(openai.APIError, match="the turn cancelled"):
+            await waiting
+
+
+async def _conversations(client: ApiClient) -> set[str]:
+    return {one["id"] for one in (await client.call("GET", "/conversations?limit=100")).body["items"]}

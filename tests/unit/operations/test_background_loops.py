@@ -62,8 +62,8 @@ def _files(failing: FailingDatabase, _place: Path) -> Run:
 
 
 def _deletion(failing: FailingDatabase, _place: Path) -> Run:
-    nothing = cast("Any", None)
-    return ConversationDeletion(failing.as_database(), nothing, nothing, interval=PAUSE).run
+    nothing, transactions = cast("Any", None), cast("Any", SimpleNamespace(database=failing.as_database()))
+    return ConversationDeletion(transactions, nothing, nothing, cancel=print, interval=PAUSE).run
 
 
 def _workspace_sync(failing: FailingDatabase, _place: Path) -> Run:

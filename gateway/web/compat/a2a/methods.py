@@ -163,7 +163,7 @@ async def _wait(
 ) -> None:
     """Wait until the task ends, or waits for input; raises HttpProblem, TimeoutError."""
     try:
-        async with open_events(call, events) as received:
+        async with open_events(call, events, turn=submitted.turn) as received:
             async for one in received:
                 if one is not None and await _is_over(call, submitted, one, for_input=for_input):
                     return
@@ -190,7 +190,7 @@ async def _stream(
 
     async def tell(sent: SseWriter) -> None:
         await sent.send(_envelope(call, wire.task_event(begun)))
-        async with open_events(call, events) as received:
+        async with open_events(call, events, turn=submitted.turn) as received:
             over = await _write_events(call, submitted, sent, encoder, received)
         if not over:
             raise submitted.problem(503, STREAM_INTERRUPTED)

@@ -64,7 +64,7 @@ async def run(call: ApiCall[RunAgentInput, AgentQuery]) -> web.StreamResponse:
 
     async def tell(sent: SseWriter) -> None:
         await sent.send(encoder.run_started(turn))
-        async with open_events(call, given) as events:
+        async with open_events(call, given, turn=turn) as events:
             await _write_events(call, sent, encoder, events)
 
     return await stream_sse(call.request, tell, encoder.run_aborted)

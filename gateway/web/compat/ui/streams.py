@@ -92,7 +92,7 @@ async def _stream(
     async def tell(sent: SseWriter) -> None:
         for chunk in encoder.started():
             await sent.send(chunk)
-        async with open_events(call, events) as received:
+        async with open_events(call, events, turn=submitted.turn) as received:
             end = await _write_events(sent, encoder, received)
         if end is None:
             raise submitted.problem(503, STREAM_INTERRUPTED)
