@@ -11,7 +11,7 @@ from delivery.events.event import new_id
 from gateway.conversations.submissions.submission import Submission, UnknownAgent, UnknownTarget, WrongAgent
 from gateway.store.accounts import records
 from gateway.store.conversations import conversations
-from gateway.store.conversations.conversations import Conversation
+from gateway.store.conversations.conversations import Conversation, ConversationExists
 
 
 async def get_or_create_conversation(tx: Transaction, submission: Submission) -> Conversation:
@@ -23,9 +23,12 @@ async def get_or_create_conversation(tx: Transaction, submission: Submission) ->
         if submission.conversation.startswith("cnv_"):
             raise UnknownTarget(f"there is no conversation {submission.conversation!r}")
     agent = await _get_agent_id(tx, submission.account, submission.agent)
-    return await create_conversation(
-        tx, account=submission.account, agent=agent, name=submission.conversation
-    )
+    try:
+        return await create_conversation(
+            tx, account=submission.account, agent=agent, name=submission.conversation
+        )
+    except ConversationExists:  # made by another request at the same moment
+        return await get_or_create_conversation(tx, submission)
 
 
 async def _with_agent(tx: Transaction, conversation: Conversation, submission: Submission) -> Conversation:
@@ -63,7 +66,7 @@ async def create_conversation(
     address_key: str | None = None,
     direct: bool | None = None,
 ) -> Conversation:
-    """Create a conversation with its event stream."""
+    """Create a conversation with its event stream; raises ConversationExists."""
     conversation = Conversation(
         id=new_id("cnv"),
         account=account,

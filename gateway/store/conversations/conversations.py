@@ -15,7 +15,6 @@ from sqlalchemy import (
     delete,
     exists,
     func,
-    insert,
     literal_column,
     select,
     update,
@@ -136,12 +135,20 @@ _CURRENT_FENCE = (
 )
 
 
+class ConversationExists(Exception):
+    """The account has a conversation of this name, or an open one of this chat thread."""
+
+
 async def insert_conversation(
     connection: Connection, conversation: Conversation, *, address_key: str | None = None
 ) -> None:
-    """Insert a conversation; with `address_key` it is the open one of that chat thread."""
-    await connection.execute(
-        insert(conversations).values(
+    """Insert a conversation; with `address_key` it is the open one of that chat thread.
+
+    Raises ConversationExists, also if another transaction has inserted it at the same moment.
+    """
+    inserted = await connection.execute(
+        insert_on_conflict(conversations, connection.dialect.name)
+        .values(
             id=conversation.id,
             account=conversation.account,
             agent=conversation.agent,
@@ -153,7 +160,11 @@ async def insert_conversation(
             fence=0,
             created_at=conversation.created_at,
         )
+        .on_conflict_do_nothing()
+        .returning(conversations.c.id)
     )
+    if inserted.first() is None:
+        raise ConversationExists(f"there is a conversation {conversation.name or address_key!r} already")
 
 
 async def get(

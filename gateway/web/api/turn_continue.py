@@ -11,7 +11,7 @@ from gateway.environments.resolver import Environment
 from gateway.store import sandboxes
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
-from gateway.store.conversations import conversations
+from gateway.store.conversations.conversations import ConversationExists
 from gateway.store.turns import turns as store
 from gateway.store.turns.turns import Turn
 from gateway.web.http.auth import KeyAccess
@@ -52,9 +52,10 @@ async def continue_turn(call: ApiCall[TurnContinueRequest, NoContent]) -> TurnCo
     if name is not None and name.startswith("cnv_"):
         raise invalid_field("/conversation", "a name of your own must not begin with cnv_")
     async with call.services.transactions.begin("turn.continue") as tx:
-        if name is not None and await conversations.get(tx.connection, call.account, name) is not None:
-            raise HttpProblem(409, f"there is a conversation {name!r} already")
-        created = await create_conversation(tx, account=call.account, agent=agent.id, name=name)
+        try:
+            created = await create_conversation(tx, account=call.account, agent=agent.id, name=name)
+        except ConversationExists as error:
+            raise HttpProblem(409, str(error)) from None
     return TurnContinued(conversationId=created.id, agent=agent.id, shares=shares)
 
 

@@ -12,18 +12,21 @@ from sqlalchemy import func, select
 
 from databases import until_waiting
 from delivery.database.engine import Connection, Database
+from delivery.deliveries.transactions import Transaction
 from egress.policy import EgressPolicy
 from gateway.accounts import api_keys, persons
 from gateway.accounts.persons import Sighting
 from gateway.accounts.vault import open_vault
 from gateway.config.setting_types import AgentSettings
+from gateway.conversations.submissions.conversation_lookup import get_or_create_conversation
+from gateway.conversations.submissions.submission import Submission
 from gateway.records.bootstrap import Defaults, ensure_defaults
 from gateway.records.declared import DeclaredRecords
 from gateway.records.records import Records
 from gateway.store.accounts import agent_files, records
 from gateway.store.accounts.records import Record
 from gateway.store.tables import accounts
-from turn_worker import add_sandbox_record
+from turn_worker import add_sandbox_record, open_turn_worker
 
 Step = Callable[[Connection], Awaitable[object]]
 
@@ -150,3 +153,19 @@ async def test_replicas_that_start_at_once_make_the_defaults_once(database: Data
         assert (await connection.execute(select(func.count()).select_from(accounts))).scalar_one() == 1
         found = await records.list_by_kind(connection, started[0].account, "sandbox")
     assert {one.name for one in found} == {"default", *declared.sandboxes}
+
+
+async def test_requests_that_name_a_new_conversation_at_once_share_it(
+    database: Database, tmp_path: Path
+) -> None:
+    """One creates it, and the others find it."""
+    harness = await open_turn_worker(database, tmp_path)
+    named = Submission(
+        account=harness.agent.account, text="", asker="", agent=harness.agent.name, conversation="new"
+    )
+
+    async def find() -> str:
+        async with database.begin() as connection:
+            return (await get_or_create_conversation(Transaction(connection), named)).id
+
+    assert len(set(await asyncio.gather(*(find() for _ in range(4))))) == 1
