@@ -295,7 +295,7 @@ def _to_branch(branch: Branch) -> BranchResponse:
 
 
 async def delete_conversation(call: ApiCall[NoContent, NoContent]) -> None:
-    """Delete a conversation with all its data; running jobs are stopped first."""
+    """Delete a conversation with all its data; its turns and jobs are ended first."""
     async with call.context.database.read() as connection:
         conversation = await require_conversation(connection, call.account, call.path["id"])
         await _ensure_version(call, connection, conversation)
