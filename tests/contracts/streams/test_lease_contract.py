@@ -341,9 +341,12 @@ async def test_a_standby_watches_hundreds_of_leases_with_one_request(
 ) -> None:
     """While another replica holds 300 bots, this one sends one request a second for all of them."""
     requests = list[str]()
-    over = asyncio.Event()
+    begun, over = asyncio.Event(), asyncio.Event()
 
     async def record(message: Msg) -> None:
+        if message.subject == "$JS.API.INFO":  # the observer's own, which shows that it observes
+            begun.set()
+            return
         requests.append(message.subject)
         if len(requests) >= 3:  # three rounds
             over.set()
@@ -354,10 +357,11 @@ async def test_a_standby_watches_hundreds_of_leases_with_one_request(
             await holder._write(HeldLease(f"a:{number}", lease_subject(f"a:{number}"), 60), 0)
         observer = await stack.enter_async_context(connect(server.url, token=server.token))
         await stack.enter_async_context(observer.subscribe("$JS.API.>", record))
-        await observer.api_request("INFO")
-        requests.clear()
-        watched = [stack.enter_context(standby.watch(f"a:{number}")) for number in range(300)]
         async with asyncio.timeout(60):
+            await observer.api_request("INFO")
+            await begun.wait()
+            requests.clear()
+            watched = [stack.enter_context(standby.watch(f"a:{number}")) for number in range(300)]
             await over.wait()
     assert set(requests) == {f"$JS.API.DIRECT.GET.{EVENTS}"}
     assert not [one for one in watched if one.is_set()]

@@ -32,6 +32,22 @@ async def test_a_credential_is_deleted(api: ApiServer) -> None:
     assert (await api.mine.call("GET", "/accounts/me/credentials")).body["items"] == []
 
 
+async def test_a_file_of_a_skill_is_deleted(api: ApiServer) -> None:
+    """The other files of the skill stay."""
+    config = {"description": "How to deploy"}
+    assert (
+        await api.mine.call("POST", "/accounts/me/skills", {"name": "deploy", "config": config})
+    ).status == 201
+    files, headers = "/accounts/me/skills/deploy/files", {"Authorization": f"Bearer {api.mine.key}"}
+    for name in ("SKILL.md", "notes.md"):
+        async with api.mine.session.put(f"{api.url}{files}/{name}", data=b"text", headers=headers) as answer:
+            assert answer.status == 204
+    assert (await api.other.call("DELETE", f"{files}/notes.md")).status == 404
+    assert (await api.mine.call("DELETE", f"{files}/notes.md")).status == 204
+    assert (await api.mine.call("DELETE", f"{files}/notes.md")).status == 404
+    assert [one["path"] for one in (await api.mine.call("GET", files)).body["items"]] == ["SKILL.md"]
+
+
 async def test_an_agent_is_deleted_while_a_file_of_it_is_uploaded(api: ApiServer) -> None:
     """The upload ends with 404, and the file is not stored."""
     agent = await api.mine.call("POST", "/accounts/me/agents", {"name": "a", "config": {}})

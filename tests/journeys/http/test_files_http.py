@@ -357,6 +357,7 @@ async def test_messages_jobs_and_agents_files_count_against_the_quota_of_the_acc
     assert 2 * ROW_BYTES < before["used_bytes"] < 4 * ROW_BYTES  # its key and its agent
     set_to = await operator.call("PUT", storage, {"limit_bytes": 100_000})
     assert set_to.body == {**before, "limit_bytes": 100_000}
+    assert (await operator.call("GET", storage)).body == set_to.body
     knowledge = f"/accounts/me/agents/{agent}/files/knowledge"
     assert (await put(small, f"{knowledge}/a.txt", b"k" * 40_000))[0] == 204
     turn = {"input": "!echo " + "m" * 25_000, "conversation": "long"}

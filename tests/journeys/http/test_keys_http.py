@@ -97,6 +97,7 @@ async def test_the_operator_sees_and_ends_accounts(api: ApiServer) -> None:
     budget = {"seconds": 60.0, "requests": 7, "tokens": 0, "cost": 0.0}
     set_budget = (await api.operator.call("PUT", "/accounts/other/budget", budget)).body
     assert {name: set_budget[name] for name in budget} == budget
+    assert (await api.operator.call("GET", "/accounts/other/budget")).body == set_budget
     used = await api.operator.call("GET", "/accounts/other/usage")
     assert (used.status, used.body["budget"], used.body["total"]["requests"]) == (200, set_budget, 0)
     assert (await api.operator.call("PUT", "/accounts/none/budget", budget)).status == 404
