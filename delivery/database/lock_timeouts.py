@@ -16,8 +16,11 @@ from sqlalchemy import text
 from delivery.database.engine import Connection, Database, TransactionConflict
 
 LOCK_TIMEOUT = text("SET LOCAL lock_timeout = '700ms'")
+"""Ends a statement that waits longer for one lock."""
 MAX_SECONDS = 30.0
+"""How long the work is repeated."""
 MAX_PAUSE_SECONDS = 0.3
+"""The longest pause before a repetition; it is random."""
 
 Result = TypeVar("Result")
 

@@ -217,12 +217,18 @@ async def _until_deleted(
     call: ApiCall[Any, Any], events: AsyncGenerator[Item | None, None], turn: str
 ) -> AsyncGenerator[Item | None, None]:
     async for one in events:
-        if one is None:
-            async with call.context.database.read() as connection:
-                found = await store.get(connection, call.account, turn)
-            if found is None:
-                raise HttpProblem(424, f"the turn {turn} was deleted", headers=NO_RETRY)
+        if one is None and await _is_deleted(call, turn):
+            raise HttpProblem(424, f"the turn {turn} was deleted", headers=NO_RETRY)
         yield one
+
+
+async def _is_deleted(call: ApiCall[Any, Any], turn: str) -> bool:
+    """Return whether a turn does not exist any more; False if the database does not answer."""
+    try:
+        async with call.context.database.read() as connection:
+            return await store.get(connection, call.account, turn) is None
+    except DatabaseUnavailable:
+        return False
 
 
 def turn_events(call: ApiCall[Any, Any], submitted: SubmittedTurn) -> AsyncGenerator[AnswerEvent, None]:

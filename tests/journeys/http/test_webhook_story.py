@@ -138,7 +138,7 @@ async def test_both_secrets_sign_after_a_rotation(running: GatewayProcess, recei
 async def test_a_dead_letter_is_sent_again_on_request(
     running: GatewayProcess, receiver: WebhookReceiver
 ) -> None:
-    """After the last attempt a delivery is dead and listed; it can be dropped, and asked for again it arrives."""
+    """After the last attempt a delivery is dead and listed; it can be dropped, and sent again."""
     receiver.script.extend([respond(500)] * 4)
     await start_turn(running, "!echo hello", webhook={"url": receiver.url})
     dead = await wait_for_state(running, "dead")
