@@ -188,16 +188,17 @@ async def delete_by_origin(connection: Connection, account: str, origin: str) ->
 
 async def delete_account(connection: Connection, account: str) -> None:
     """Delete an account's deliveries, routes, endpoints and outboxes."""
-    for table in (streams, deliveries, routes, endpoints):
+    for table in (deliveries, routes, endpoints, streams, deliveries):
         await connection.execute(delete(table).where(table.c.account == account))
 
 
 async def delete_conversation(connection: Connection, conversation: str, *, turns: Sequence[str]) -> None:
     """Delete a conversation's deliveries, routes and outbox, and the endpoints of its turns.
 
-    The row of its stream is first: the transactions that create deliveries lock it, so none is created later.
+    Transactions that record outcomes lock deliveries and then the stream: so does the deletion. Those that
+    create deliveries lock the stream before; what they have created is deleted after it.
     """
-    for table in (streams, deliveries, routes):
+    for table in (deliveries, routes, streams, deliveries):
         await connection.execute(delete(table).where(table.c.conversation == conversation))
     for turn in turns:
         await connection.execute(delete(endpoints).where(endpoints.c.origin == f"turn:{turn}"))
