@@ -1,7 +1,8 @@
 """Transactions that lock many rows, as deletions do: they end when others need the rows, and begin again.
 
-Such a transaction and a short one may lock rows in different orders. On PostgreSQL they would wait for each
-other until the server ended either of them after `deadlock_timeout` (1 s). The long one ends before that.
+Such a transaction and a short one may lock rows in different orders. On PostgreSQL they wait for each other
+until the server ends either of them after `deadlock_timeout` (1 s). The long one ends itself before, so it is
+nearly always the one that begins again.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ async def delete_by_origin(connection: Connection, account: str, origin: str) ->
 
 
 async def delete_account(connection: Connection, account: str) -> None:
-    """Delete an account's deliveries, routes, endpoints and outboxes."""
+    """Delete an account's deliveries, routes, endpoints and outboxes; see `delete_conversation`."""
     for table in (deliveries, routes, endpoints, streams, deliveries):
         await connection.execute(delete(table).where(table.c.account == account))
 

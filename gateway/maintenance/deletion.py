@@ -81,8 +81,9 @@ class ConversationDeletion:
             running = await turn_store.list_open(tx.connection, conversation)
             for turn in running:
                 await turn_store.request_cancel(tx.connection, turn.id, reason="the conversation was deleted")
-            if running:
-                tx.wake(WorkQueue.TURN, conversation, account=account)
+            if not running:
+                return
+            tx.wake(WorkQueue.TURN, conversation, account=account)
         for turn in running:
             self._cancel(turn.id)
         try:

@@ -287,7 +287,7 @@ async def _turns_of(harness: OpenAIChatGateway, conversation: str) -> list[str]:
 async def test_a_deleted_conversation_ends_the_request(
     openai_gateway: OpenAIChatGateway, stream: bool
 ) -> None:
-    """A request that waits for an answer fails, and the command ends."""
+    """A request that waits for an answer fails at once."""
     mine, known = openai_gateway.mine, await _conversations(openai_gateway.mine)
 
     async def wait_for_answer() -> None:
