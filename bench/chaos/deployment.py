@@ -14,7 +14,7 @@ from typing import Any
 from channels.telegram.simulator import Simulator, simulate
 from gateway_process import GatewayProcess, channel_env
 from nats_servers import NatsServer
-from postgres import postgres_cluster
+from postgres import PostgresCluster, postgres_cluster
 
 KEYS = "a-key-for-two-replicas-of-one-proof"
 REPLICAS = {"DOVECOTE_REPLICAS": "2", "DOVECOTE_SHARED_FILES": "true"}
@@ -28,11 +28,12 @@ READY_WITHIN = 90.0
 
 @dataclass(slots=True, kw_only=True)
 class Deployment:
-    """The parts that a run drives. `nats` is None if the gateway embeds its own."""
+    """The parts that a run drives. An embedded gateway has a broker and a database of its own."""
 
     platform: Simulator
     replicas: list[GatewayProcess]
     nats: NatsServer | None = None
+    database: PostgresCluster | None = None
     gateway_kills: int = 0
     nats_kills: int = 0
     freezes: int = 0
@@ -122,13 +123,15 @@ async def open_deployment(
             telegram_settings(platform) | {"DOVECOTE_LOG_LEVEL": "warning", **LONG_QUEUE} | dict(env or {})
         )
         nats: NatsServer | None = None
+        database: PostgresCluster | None = None
         if replicas > 1:
+            database = stack.enter_context(postgres_cluster())
             nats = large_nats_server(directory / "nats")
             await nats.start()
             stack.push_async_callback(nats.stop)
             shared |= {
                 "DOVECOTE_NATS_URL": nats.url.replace("://", f"://{nats.token}@"),
-                "DOVECOTE_DATABASE_URL": stack.enter_context(postgres_cluster()).create_database(),
+                "DOVECOTE_DATABASE_URL": database.create_database(),
                 "DOVECOTE_SECRET_KEYS": KEYS,
                 **REPLICAS,
             }
@@ -138,7 +141,7 @@ async def open_deployment(
             stack.push_async_callback(process.stop)
             await process.start(wait=False)
             await process.until_ready(READY_WITHIN)
-        yield Deployment(platform=platform, replicas=processes, nats=nats)
+        yield Deployment(platform=platform, replicas=processes, nats=nats, database=database)
 
 
 def _keep_log(process: GatewayProcess) -> None:

@@ -61,8 +61,14 @@ class TransactionConflict(DatabaseUnavailable):
     """Another transaction has locked what this one needs; nothing was written. A repetition may succeed."""
 
 
+class RowDeleted(LookupError):
+    """Another transaction deleted the row that this one read before and changes now."""
+
+
 def is_dangling_reference(error: BaseException) -> bool:
-    """Return whether a statement failed because a row that it refers to does not exist any more."""
+    """Return whether a transaction failed because a row that it refers to does not exist any more."""
+    if isinstance(error, RowDeleted):
+        return True
     if not isinstance(error, IntegrityError):
         return False
     return (

@@ -245,16 +245,20 @@ async def due_destinations(
     return [(row[0], row[1], row[2]) for row in rows]
 
 
-async def disable_endpoint(connection: Connection, endpoint: str, *, why: str) -> None:
-    """Disable a webhook endpoint and suppress its unfinished deliveries, which can be replayed later."""
+async def disable_endpoint(connection: Connection, endpoint: str, *, why: str) -> bool:
+    """Disable a webhook endpoint and suppress its unfinished deliveries, which can be replayed later.
+
+    Returns whether it was enabled: False if it is disabled or deleted already.
+    """
     now = utc_now()
     enabled = update(endpoints).where(endpoints.c.id == endpoint, endpoints.c.disabled_at.is_(None))
-    await connection.execute(enabled.values(disabled_at=now, disabled_why=why))
+    done = await connection.execute(enabled.values(disabled_at=now, disabled_why=why))
     await connection.execute(
         update(deliveries)
         .where(deliveries.c.destination == endpoint, IS_OPEN)
         .values(state=str(DeliveryState.SUPPRESSED), error=why, updated_at=now)
     )
+    return done.rowcount > 0
 
 
 async def requeue(connection: Connection, account: str, delivery: str) -> tuple[str, str] | None:

@@ -8,10 +8,32 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, insert, select, update
+from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, select, update
 
+from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
-from delivery.database.tables import deliveries, endpoints, routes, streams
+from delivery.database.tables import IS_OPEN, deliveries, destinations, endpoints, routes, streams
+from delivery.deliveries.attempt import DeliveryState
+
+DELETED = "the endpoint no longer exists"
+"""Why the deliveries of a deleted endpoint end."""
+
+_WAITING = (
+    select(deliveries.c.id)
+    .where(deliveries.c.destination == bindparam("at"), IS_OPEN, deliveries.c.state != DeliveryState.SENDING)
+    .with_for_update(skip_locked=True)
+)
+_SUPPRESS_WAITING = (
+    update(deliveries)
+    .where(deliveries.c.id.in_(_WAITING))
+    .values(state=str(DeliveryState.SUPPRESSED), error=DELETED, updated_at=bindparam("now"))
+)
+_UNUSED = (
+    select(destinations.c.destination)
+    .where(destinations.c.destination == bindparam("at"))
+    .with_for_update(skip_locked=True)
+)
+_DELETE_DESTINATION = delete(destinations).where(destinations.c.destination.in_(_UNUSED))
 
 _ORDERED = select(endpoints.c.ordered).where(endpoints.c.id == bindparam("of"))
 
@@ -173,17 +195,25 @@ async def list_all(connection: Connection, *, after: str, limit: int) -> Sequenc
 
 async def delete_endpoint(connection: Connection, account: str, endpoint_id: str) -> bool:
     """Delete an endpoint; False when the account has none of this id."""
-    done = await connection.execute(
-        delete(endpoints).where(endpoints.c.account == account, endpoints.c.id == endpoint_id)
-    )
-    return done.rowcount > 0
+    return await _delete(connection, endpoints.c.account == account, endpoints.c.id == endpoint_id) > 0
 
 
 async def delete_by_origin(connection: Connection, account: str, origin: str) -> None:
     """Delete the endpoints of an agent or a turn."""
-    await connection.execute(
-        delete(endpoints).where(endpoints.c.account == account, endpoints.c.origin == origin)
-    )
+    await _delete(connection, endpoints.c.account == account, endpoints.c.origin == origin)
+
+
+async def _delete(connection: Connection, *which: ColumnElement[bool]) -> int:
+    """Delete endpoints with their pauses, and suppress what waits for them; returns how many there were.
+
+    It waits for no worker: what one has locked is in progress, and ends when the endpoint is not found.
+    """
+    found = await connection.execute(delete(endpoints).where(*which).returning(endpoints.c.id))
+    gone = found.scalars().all()
+    for endpoint in gone:
+        await connection.execute(_SUPPRESS_WAITING, {"at": endpoint, "now": utc_now()})
+        await connection.execute(_DELETE_DESTINATION, {"at": endpoint})
+    return len(gone)
 
 
 async def delete_account(connection: Connection, account: str) -> None:
@@ -201,4 +231,4 @@ async def delete_conversation(connection: Connection, conversation: str, *, turn
     for table in (deliveries, routes, streams, deliveries):
         await connection.execute(delete(table).where(table.c.conversation == conversation))
     for turn in turns:
-        await connection.execute(delete(endpoints).where(endpoints.c.origin == f"turn:{turn}"))
+        await _delete(connection, endpoints.c.origin == f"turn:{turn}")

@@ -15,6 +15,7 @@ from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery.deliveries.retry_schedule import parse_retry_after
 from delivery.events.event import rfc3339
 from delivery.webhooks.egress import Egress, EgressResponse
+from delivery.webhooks.endpoints import DELETED
 from delivery.webhooks.signing import BadSecret, sign
 from egress.policy import EgressRefused
 
@@ -70,9 +71,7 @@ class WebhookSink(Sink):
         except DatabaseUnavailable as error:
             return Outcome(kind=OutcomeKind.RETRY, detail=str(error))
         if target is None:
-            return Outcome(
-                kind=OutcomeKind.GIVE_UP, detail="the endpoint no longer exists", address_dead=True
-            )
+            return Outcome(kind=OutcomeKind.GIVE_UP, detail=DELETED, disable_endpoint=True)
         if target.disabled:
             return Outcome(kind=OutcomeKind.GIVE_UP, detail="the endpoint is disabled", disable_endpoint=True)
         return await self._post(delivery, target)

@@ -276,8 +276,9 @@ class Attempts:
             )
         if transition.mark_dead:
             await destinations.mark_dead(tx.connection, destination, account=account, why=outcome.detail)
-        if transition.disable_endpoint:
-            await store.disable_endpoint(tx.connection, destination, why=outcome.detail)
+        if transition.disable_endpoint and await store.disable_endpoint(
+            tx.connection, destination, why=outcome.detail
+        ):
             reports.emit_disabled(tx, due, outcome.detail)
         await self._apply_order(tx, due, transition, ended.number)
         platform_id = outcome.platform_id or due.delivery.platform_id

@@ -44,7 +44,10 @@ def emit_disabled(tx: Transaction, due: DueDelivery, why: str) -> None:
 
 
 def log_attempt(due: DueDelivery, transition: Transition, outcome: Outcome, attempt: int) -> None:
-    """Log the outcome of an attempt: an error if a person must act."""
+    """Log the outcome of an attempt: an error only if an operator must act.
+
+    A person who blocks the bot and an endpoint that its account deleted need no operator.
+    """
     fields: Mapping[str, object] = {
         "delivery": due.delivery.id,
         "kind": due.delivery.kind,
@@ -54,7 +57,7 @@ def log_attempt(due: DueDelivery, transition: Transition, outcome: Outcome, atte
         "turn": due.delivery.turn,
     }
     if transition.mark_dead:
-        log.error("destination.marked_dead", detail=outcome.detail, **fields)
+        log.warning("destination.marked_dead", detail=outcome.detail, **fields)
     elif transition.needs_operator:
         log.error("delivery.operator_required", detail=outcome.detail, **fields)
     elif transition.state is not DeliveryState.DELIVERED:

@@ -138,13 +138,15 @@ class DeliveryWorker:
         self, destination: str, lease: Lease, in_flight: Collection[str]
     ) -> DueDelivery | None:
         """Return the next delivery that waits for no other; None when none is due."""
-        now = utc_now()
         bot = self._config.bot_destination(destination)
-        async with self._transactions.database.read() as connection:
-            heads = await ordering.list_due_heads(connection, destination, bot=bot, now=now, limit=BATCH)
-        if heads.state.dead_reason is not None:
-            suppressed = await self._suppress_open(destination, heads.state.dead_reason, lease)
-            return await self._next_in_order(destination, lease, in_flight) if suppressed else None
+        while True:
+            now = utc_now()
+            async with self._transactions.database.read() as connection:
+                heads = await ordering.list_due_heads(connection, destination, bot=bot, now=now, limit=BATCH)
+            if heads.state.dead_reason is None:
+                break
+            if not await self._suppress_open(destination, heads.state.dead_reason, lease):
+                return None
         if not heads.deliveries:
             await self._wake_for_retry(destination, now)
             return None
@@ -196,18 +198,21 @@ class DeliveryWorker:
         self, destination: str, lease: Lease, in_flight: Collection[str]
     ) -> Sequence[DueDelivery]:
         """Return the due deliveries that find a place beside those in flight; none during a pause."""
-        now = utc_now()
         bot = self._config.bot_destination(destination)
-        async with self._transactions.database.read() as connection:
-            state = await destinations.get_state(connection, destination, bot=bot)
+        while True:
+            now = utc_now()
+            async with self._transactions.database.read() as connection:
+                state = await destinations.get_state(connection, destination, bot=bot)
+                if state.dead_reason is None:
+                    dues = await store.list_due(connection, destination, now=now, limit=BATCH)
+                else:
+                    dues = await store.list_open(connection, destination, limit=BATCH)
+            found = [due for due in dues if due.delivery.id not in in_flight][: BATCH - len(in_flight)]
             if state.dead_reason is None:
-                dues = await store.list_due(connection, destination, now=now, limit=BATCH)
-            else:
-                dues = await store.list_open(connection, destination, limit=BATCH)
-        found = [due for due in dues if due.delivery.id not in in_flight][: BATCH - len(in_flight)]
-        if state.dead_reason is not None:
+                break
+            if not found:
+                return []
             await self._suppress(destination, found, state.dead_reason, lease)
-            return await self._list_due(destination, lease, in_flight) if found else []
         if state.remaining_pause(now) > 0:
             self._wake_after_pause(destination, state, now)
             return []

@@ -7,15 +7,15 @@ and a crash before the commit leaves the schedule due.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
 
 from delivery.database.clock import utc_now
-from delivery.database.engine import DatabaseUnavailable
+from delivery.database.engine import DatabaseUnavailable, is_dangling_reference
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, rfc3339
 from gateway.conversations.notices import post_notice
@@ -47,6 +47,20 @@ MISSED_NOTE = "its time passed while no gateway ran"
 
 class ScheduleDeleted(Exception):
     """A schedule was deleted with its conversation."""
+
+
+_DELETED = "its conversation was deleted, and the schedule with it"
+
+
+@contextmanager
+def _deleted_together() -> Iterator[None]:
+    """Translate what a transaction raises if the conversation is deleted during it."""
+    try:
+        yield
+    except Exception as error:
+        if not is_dangling_reference(error):
+            raise
+        raise ScheduleDeleted(_DELETED) from error
 
 
 class _AlreadyFired(Exception):
@@ -143,26 +157,33 @@ class ScheduleFiring:
         if due is None:
             return
         occurrence = plan_occurrence(schedule, due, now)
-        async with self._transactions.begin("schedule.fire") as tx:
-            if not await store.update_schedule(tx.connection, schedule, occurrence.after):
-                raise _AlreadyFired
-            if occurrence.starts:
-                await self._start(tx, occurrence.after, due)
-            else:
-                log.info("schedule.skipped", schedule=schedule.id, due=rfc3339(due))
+        with _deleted_together():
+            async with self._transactions.begin("schedule.fire") as tx:
+                await self._start_due(tx, occurrence, schedule, due)
+
+    async def _start_due(
+        self, tx: Transaction, occurrence: Occurrence, schedule: Schedule, due: datetime
+    ) -> None:
+        if not await store.update_schedule(tx.connection, schedule, occurrence.after):
+            raise _AlreadyFired
+        if occurrence.starts:
+            await self._start(tx, occurrence.after, due)
+        else:
+            log.info("schedule.skipped", schedule=schedule.id, due=rfc3339(due))
 
     async def fire_now(self, schedule: Schedule) -> str | None:
         """Start what a schedule starts, besides its times; returns the turn, None for a reminder.
 
         Raises ScheduleDeleted, QueueFull, DatabaseUnavailable.
         """
-        async with self._transactions.begin("schedule.fire") as tx:
-            return await self._start(tx, schedule, self._now())
+        with _deleted_together():
+            async with self._transactions.begin("schedule.fire") as tx:
+                return await self._start(tx, schedule, self._now())
 
     async def _start(self, tx: Transaction, schedule: Schedule, due: datetime) -> str | None:
         conversation = await conversations.get(tx.connection, schedule.account, schedule.conversation)
         if conversation is None:
-            raise ScheduleDeleted("its conversation was deleted, and the schedule with it")
+            raise ScheduleDeleted(_DELETED)
         fired = {"schedule": schedule.id, "due": rfc3339(due)}
         if schedule.kind is ScheduleKind.REMINDER:
             tx.emit(Event.now(EventType.SCHEDULE_FIRED, conversation.id, fired))

@@ -141,7 +141,10 @@ class TurnClaimer:
         if turn is None or _must_wait(turn, may_retry=may_retry):
             return None
         if fence is None:
-            fence, revision = await conversations.raise_fence_of_claim(tx.connection, conversation)
+            raised = await conversations.raise_fence_of_claim(tx.connection, conversation)
+            if raised is None:  # deleted since the turn was read
+                return None
+            fence, revision = raised
         else:
             revision = await revisions.get(tx.connection, turn.account)
         reader = AccountReader(tx.connection, turn.account, self._agents, revision)

@@ -104,6 +104,10 @@ class PostgresCluster:
             connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY".encode())
         return f"postgresql+psycopg://dovecote@/{name}?host={self._folder}"
 
+    def log_text(self) -> str:
+        """Return what the server logged, such as deadlocks and unique violations."""
+        return (self._folder / "log").read_text()
+
     def copy_database(self, url: str) -> str:
         """Return the URL of a new database with what `pg_dump` took of another one."""
         dump, fresh = str(self._folder / f"dump-{uuid.uuid4().hex[:12]}"), self.create_database()

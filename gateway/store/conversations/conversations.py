@@ -22,7 +22,7 @@ from sqlalchemy import (
 
 from delivery.database.batched_deletes import delete_batch
 from delivery.database.clock import utc_now
-from delivery.database.engine import Connection, insert_on_conflict
+from delivery.database.engine import Connection, RowDeleted, insert_on_conflict
 from delivery.database.tables import destinations
 from gateway.store.conversations.files import WAITS_FOR_ANSWER
 from gateway.store.room_tables import room_messages
@@ -267,15 +267,20 @@ async def change_address(
 
 
 async def raise_fence(connection: Connection, conversation: str) -> int:
-    """Raise the fence, so that writes of earlier lease holders fail; returns the new fence."""
-    fence, _revision = await raise_fence_of_claim(connection, conversation)
-    return fence
+    """Raise the fence, so that writes of earlier lease holders fail; returns the new fence.
+
+    Raises RowDeleted.
+    """
+    raised = await raise_fence_of_claim(connection, conversation)
+    if raised is None:
+        raise RowDeleted(conversation)
+    return raised[0]
 
 
-async def raise_fence_of_claim(connection: Connection, conversation: str) -> tuple[int, int]:
-    """Raise the fence for a claim; returns the new fence and the revision of the account."""
-    fence, revision = (await connection.execute(_RAISE_FENCE, {"of": conversation})).one()
-    return int(fence), int(revision)
+async def raise_fence_of_claim(connection: Connection, conversation: str) -> tuple[int, int] | None:
+    """Raise the fence for a claim: the new fence and the account's revision; None if it was deleted."""
+    row = (await connection.execute(_RAISE_FENCE, {"of": conversation})).one_or_none()
+    return None if row is None else (int(row[0]), int(row[1]))
 
 
 @cache

@@ -44,14 +44,13 @@ class MessageRow:
 
 
 _COLUMNS = [messages.c[name] for name in ChatMessageRow.__dataclass_fields__]
-_ADD_MESSAGE = insert(messages).values(
-    account=select(conversations.c.account).where(conversations.c.id == bindparam("of")).scalar_subquery(),
-    conversation=bindparam("of"),
-)
+_ACCOUNT = select(conversations.c.account).where(conversations.c.id == bindparam("of")).scalar_subquery()
+# Without a conversation, what is violated is the reference to it, as for every other row of it.
+_ADD_MESSAGE = insert(messages).values(account=func.coalesce(_ACCOUNT, ""), conversation=bindparam("of"))
 
 
 async def add_message(connection: Connection, conversation: str, message: MessageRow) -> None:
-    """Insert a message."""
+    """Insert a message; if the conversation was deleted, a dangling reference (`is_dangling_reference`)."""
     await connection.execute(
         _ADD_MESSAGE,
         {

@@ -64,7 +64,7 @@ def calls(channel: MemoryChannel) -> list[str]:
 async def test_a_dead_chat_is_called_once_and_reported_once(
     worker: DeliveryWorkerHarness, channel: MemoryChannel
 ) -> None:
-    """Its waiting deliveries are suppressed with the reason, without a call, and logged once."""
+    """Its waiting deliveries are suppressed with the reason, without a call; one warning is logged."""
     channel.errors.append(Undeliverable("blocked"))
     with capture_logs() as logs:
         conversation = await worker.create_deliveries(ROOM, ["one", "two", "three"])
@@ -72,7 +72,9 @@ async def test_a_dead_chat_is_called_once_and_reported_once(
         later = await worker.wait_for_states(await worker.create_deliveries(ROOM, ["four"]), "suppressed")
     assert {one.error for one in (*found, *later)} == {"blocked"}
     assert calls(channel) == ["send"]
-    assert [entry["event"] for entry in logs].count("destination.marked_dead") == 1
+    marked_dead = ("destination.marked_dead", "warning")
+    assert [(entry["event"], entry["log_level"]) for entry in logs].count(marked_dead) == 1
+    assert "error" not in {entry["log_level"] for entry in logs}, "no operator has to act"
 
 
 async def test_a_dead_chat_that_speaks_again_is_alive(

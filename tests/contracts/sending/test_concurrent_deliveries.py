@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import delete
+from structlog.testing import capture_logs
 
 from channels.message import Address
 from delivery.broker.port import WorkQueue
@@ -29,7 +31,7 @@ HOURLY = RetrySchedule(
 
 
 class MoodySink(Sink):
-    """A receiver that is slow to answer `slow`, refuses `bad` for now, and accepts the rest."""
+    """A receiver that is slow to answer `slow`, fails `bad` for now, is gone at `gone`, accepts the rest."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -53,6 +55,8 @@ class MoodySink(Sink):
         finally:
             self._now -= 1
         self.texts.append(text)
+        if text == "gone":
+            return Outcome(kind=OutcomeKind.GIVE_UP, address_dead=True)
         return Outcome(kind=OutcomeKind.RETRY if text == "bad" else OutcomeKind.DELIVERED)
 
 
@@ -152,6 +156,21 @@ async def test_deliveries_of_a_deleted_conversation_end(database: Database) -> N
         for conversation in (slow, good):
             await worker.wait_for_states(conversation, "delivered", seconds=60)
     assert sink.texts == ["slow"] * 4
+
+
+async def test_a_long_backlog_of_a_dead_destination_ends(database: Database) -> None:
+    """More deliveries than calls can be nested, of which one is ended at a time: the others are awaited."""
+    sink = MoodySink()
+    worker = harness(database, sink)
+    with capture_logs() as logs:
+        async with worker.running():
+            await worker.create_deliveries(ROOM, ["slow"] * (BATCH - 1) + ["gone"])
+            await worker.create_deliveries(ROOM, ["good"] * (sys.getrecursionlimit() + 100))
+            last = await worker.create_deliveries(ROOM, ["good"])
+            await worker.wait_for_states(last, "suppressed", seconds=120)
+            sink.released.set()
+    assert [entry for entry in logs if entry["log_level"] == "error"] == []
+    assert "good" not in sink.texts
 
 
 async def test_deliveries_are_claimed_and_settled_in_batches(database: Database) -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
+from databases import until_waiting
 from delivery.database.engine import Database
 from delivery.events.event import EventType
 from gateway.schedules.firing import ScheduleDeleted, ScheduleFiring
@@ -115,6 +116,17 @@ async def test_a_crash_around_the_commit_starts_one_turn(database: Database, poi
     await firing(harness, START).fire_due()
     await firing(harness, START).fire_due()
     assert (await inputs(harness)).count("look") == 1
+
+
+async def test_a_conversation_is_deleted_while_its_schedule_is_run(harness: IngressHarness) -> None:
+    """Who runs it learns that it is gone; the transaction that starts the turn waits for the deletion."""
+    schedule = await add(harness)
+    async with harness.database.begin() as connection:
+        await deletion.delete_conversation(connection, harness.account, schedule.conversation)
+        running = asyncio.create_task(firing(harness, START).fire_now(schedule))
+        await until_waiting(harness.database)
+    with pytest.raises(ScheduleDeleted):
+        await running
 
 
 @pytest.mark.parametrize(("missed", "made_up_for"), [("skip", 0), ("once", 1), ("all", 6)])

@@ -1,0 +1,144 @@
+"""Deletions of conversations and endpoints beside others that use them at the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+from structlog.testing import capture_logs
+
+from databases import until_waiting
+from delivery.database.engine import Database
+from delivery.database.tables import deliveries, destinations
+from delivery.deliveries import destinations as destination_store
+from delivery.deliveries import store as delivery_store
+from delivery.deliveries.attempt import DeliveryState
+from delivery.deliveries.route import RouteKind
+from delivery.deliveries.store import NewDelivery
+from delivery.events.event import Event, EventType
+from delivery.webhooks import endpoints
+from delivery.webhooks.endpoints import Endpoint
+from gateway.agents.shell import ShellAgent
+from gateway.store.accounts import deletion
+from gateway.store.conversations import conversations, messages
+from gateway.store.conversations.messages import MessageRow
+from gateway.web.http.problems import translate_error
+from turn_worker import TurnWorkerHarness, open_turn_worker
+
+HOOK = "whk_1"
+
+
+@pytest.fixture
+async def harness(database: Database, tmp_path: Path) -> TurnWorkerHarness:
+    """A conversation."""
+    return await open_turn_worker(database, tmp_path)
+
+
+async def test_a_conversation_is_deleted_while_its_turn_is_claimed(harness: TurnWorkerHarness) -> None:
+    """The worker finds nothing to do, and reports no failure."""
+    turn = await harness.add_turn()
+    with capture_logs() as logs:
+        async with harness.running(ShellAgent()):
+            async with harness.database.begin() as connection:
+                await deletion.delete_conversation(connection, turn.account, turn.conversation)
+                await harness.wake()
+                await until_waiting(harness.database)
+            await harness.wake()
+    assert [entry for entry in logs if entry["log_level"] == "error"] == []
+
+
+async def test_a_change_of_a_deleted_conversation_is_a_conflict(harness: TurnWorkerHarness) -> None:
+    """What begins with its message or its fence has a status that says so, on both databases."""
+    message = MessageRow(
+        id="msg_1",
+        role="user",
+        author="ann",
+        text="hello",
+        turn=None,
+        attachments=(),
+        created_at=datetime.now(UTC),
+    )
+    errors: list[Exception] = []
+    for change in (
+        lambda connection: messages.add_message(connection, "cnv_deleted", message),
+        lambda connection: conversations.raise_fence(connection, "cnv_deleted"),
+    ):
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - the kinds are different, the status is not
+            async with harness.database.begin() as connection:
+                await change(connection)
+        errors.append(caught.value)
+    assert [translate_error(error).status for error in errors] == [409, 409]
+
+
+async def _create_deliveries(harness: TurnWorkerHarness, count: int) -> list[str]:
+    """Store an endpoint that is paused, and deliveries to it; returns their ids."""
+    account = harness.agent.account
+    endpoint = Endpoint(
+        id=HOOK,
+        account=account,
+        url="http://example.org",
+        events=("*",),
+        secret=b"",
+        created_at=datetime.now(UTC),
+    )
+    planned = [
+        NewDelivery(
+            account=account,
+            event=Event.now(EventType.MESSAGE_COMPLETED, harness.conversation, {}),
+            kind=RouteKind.WEBHOOK,
+            target=HOOK,
+            destination=HOOK,
+            part=0,
+            body=b"{}",
+        )
+        for _ in range(count)
+    ]
+    async with harness.database.begin() as connection:
+        await endpoints.add(connection, endpoint)
+        await delivery_store.create(connection, planned)
+        until = datetime.now(UTC) + timedelta(hours=1)
+        await destination_store.pause(connection, HOOK, account=account, until=until)
+        return list((await connection.execute(select(deliveries.c.id))).scalars())
+
+
+async def test_a_deleted_endpoint_leaves_nothing_to_send(harness: TurnWorkerHarness) -> None:
+    """What waits for it is suppressed at once, what is being sent is not touched, its pause is gone."""
+    sending, *waiting = await _create_deliveries(harness, 5)
+    async with harness.database.begin() as connection:
+        await delivery_store.set_state(connection, sending, state=DeliveryState.SENDING)
+    async with harness.database.begin() as connection:
+        assert await endpoints.delete_endpoint(connection, harness.agent.account, HOOK)
+        assert not await endpoints.delete_endpoint(connection, harness.agent.account, HOOK)
+    async with harness.database.read() as connection:
+        rows = {row.id: row for row in await connection.execute(select(deliveries))}
+        assert (await connection.execute(select(destinations))).all() == []
+    assert {(rows[one].state, rows[one].error) for one in waiting} == {("suppressed", endpoints.DELETED)}
+    assert rows[sending].state == "sending"
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_the_deletion_of_an_endpoint_waits_for_no_worker(harness: TurnWorkerHarness) -> None:
+    """A delivery and a pause that a worker has locked are left to it."""
+    locked, *_waiting = await _create_deliveries(harness, 3)
+    async with harness.database.begin() as worker, asyncio.timeout(20):
+        await delivery_store.set_state(worker, locked, state=DeliveryState.RETRYING)
+        await destination_store.mark_alive(worker, HOOK)
+        await destination_store.pause(worker, HOOK, account=harness.agent.account, until=datetime.now(UTC))
+        async with harness.database.begin() as connection:
+            assert await endpoints.delete_endpoint(connection, harness.agent.account, HOOK)
+    async with harness.database.read() as connection:
+        states = (await connection.execute(select(deliveries.c.state).order_by(deliveries.c.state))).scalars()
+        assert list(states) == ["retrying", "suppressed", "suppressed"]
+
+
+async def test_an_endpoint_is_disabled_once(harness: TurnWorkerHarness) -> None:
+    """Of several attempts that end so, one reports it; after a deletion, none does."""
+    await _create_deliveries(harness, 2)
+    async with harness.database.begin() as connection:
+        reported = [await delivery_store.disable_endpoint(connection, HOOK, why="gone") for _ in range(3)]
+        assert reported == [True, False, False]
+        await endpoints.delete_endpoint(connection, harness.agent.account, HOOK)
+        assert not await delivery_store.disable_endpoint(connection, HOOK, why=endpoints.DELETED)
