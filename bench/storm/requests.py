@@ -16,6 +16,13 @@ Body = Callable[[Choices], Any]
 
 COMMANDS = ("!echo x", "!sleep 0.3", "!&sleep 1", "!seq 1 3000")
 
+CHAT_COMMANDS = (
+    *("/new", "/undo", "/stop", "/retry", "/status", "/jobs", "/usage", "/compact", "/title", "/link"),
+    *("/queue steer", "/queue collect", "/queue interrupt", "/queue default", "/remind in 5s tea"),
+    *("!&sleep 1", "!sleep 1", "!seq 1 3000"),
+)
+"""What people write in chats, besides messages whose answers they wait for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:

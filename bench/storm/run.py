@@ -16,7 +16,7 @@ import aiohttp
 
 from bench.chaos.deployment import Deployment, open_deployment
 from bench.storm.choices import CONVERSATIONS, Choices
-from bench.storm.requests import OPERATIONS, Request, choose_request
+from bench.storm.requests import CHAT_COMMANDS, OPERATIONS, Request, choose_request
 
 FIRST_CHAT = 1000
 REQUEST_SECONDS = 30.0
@@ -25,6 +25,7 @@ REQUEST_SECONDS = 30.0
 KILL_SECONDS = 1.0
 """Seconds after which it is known that a connection broke because its replica was killed."""
 
+COMMAND_SHARE = 0.5
 ANSWER_SECONDS = 10.0
 REST_SECONDS = 180.0
 """How long the gateways may take afterwards until nothing waits and every chat is answered."""
@@ -115,7 +116,7 @@ async def _rage(deployment: Deployment, plan: StormPlan, report: StormReport) ->
         for _ in range(plan.clients):
             group.create_task(client.send_until(end))
         for chat in range(FIRST_CHAT, FIRST_CHAT + plan.chats):
-            group.create_task(_write_until(end, deployment, chat))
+            group.create_task(_write_until(end, deployment, chat, choices))
         group.create_task(_kill_at_times(end, deployment, plan))
 
 
@@ -165,10 +166,12 @@ class StormClient:
                 self.choices.remember(json.loads(text))
 
 
-async def _write_until(end: float, deployment: Deployment, chat: int) -> None:
+async def _write_until(end: float, deployment: Deployment, chat: int, choices: Choices) -> None:
     """Write in a chat as a person who waits some seconds for each answer: a deletion may end its turn."""
     number = 0
     while time.monotonic() < end:
+        if choices.chance(COMMAND_SHARE):
+            await deployment.platform.say(chat, choices.one_of(*CHAT_COMMANDS))
         text = f"{number} of {chat}"
         await deployment.platform.say(chat, f"!echo {text}")
         await _count_answers(deployment, chat, text, seconds=ANSWER_SECONDS)

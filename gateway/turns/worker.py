@@ -14,7 +14,7 @@ import structlog
 from delivery.broker.keyed_worker import KeyedWorker
 from delivery.broker.port import Lease, Leases, WakeUps, WorkQueue
 from delivery.chat.drafts import TurnDisplay
-from delivery.database.engine import DatabaseUnavailable
+from delivery.database.engine import DatabaseUnavailable, is_dangling_reference
 from delivery.deliveries.transactions import Transactions
 from delivery.errors import DeliveryError
 from delivery.events.port import EventStream
@@ -57,6 +57,7 @@ log = structlog.get_logger(__name__)
 DEFAULT_SIZE = PoolSize(places=64)
 
 INTERNAL_ERROR = "internal error; see the gateway's log for details"
+REFERENCE_DELETED = "something that the turn needs was deleted while it ran"
 
 
 OnTurnEnded = Callable[[Turn, TurnState], None]
@@ -324,6 +325,10 @@ class TurnWorker:
         """Fail the turn without details, unless it only waits for a resource of the machine."""
         if exhausted_resource(error) is not None:
             await self._fail(attempt, error)
+            return
+        if is_dangling_reference(error):
+            log.warning("turn.reference_deleted", turn=attempt.turn.id, error=str(error))
+            await self._end(attempt, TurnState.FAILED, REFERENCE_DELETED)
             return
         log.error("turn.failed", turn=attempt.turn.id, exc_info=error)
         await self._end(attempt, TurnState.FAILED, INTERNAL_ERROR)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,14 +23,26 @@ from delivery.deliveries.store import NewDelivery
 from delivery.events.event import Event, EventType
 from delivery.webhooks import endpoints
 from delivery.webhooks.endpoints import Endpoint
+from gateway.agents.port import Agent, AgentEvent, Finished, Tools, TurnInput
 from gateway.agents.shell import ShellAgent
 from gateway.store.accounts import deletion
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.messages import MessageRow
+from gateway.store.turn_state import TurnState
+from gateway.turns.worker import REFERENCE_DELETED
 from gateway.web.http.problems import translate_error
 from turn_worker import TurnWorkerHarness, open_turn_worker
 
 HOOK = "whk_1"
+MESSAGE = MessageRow(
+    id="msg_1",
+    role="user",
+    author="ann",
+    text="hello",
+    turn=None,
+    attachments=(),
+    created_at=datetime.now(UTC),
+)
 
 
 @pytest.fixture
@@ -52,18 +66,9 @@ async def test_a_conversation_is_deleted_while_its_turn_is_claimed(harness: Turn
 
 async def test_a_change_of_a_deleted_conversation_is_a_conflict(harness: TurnWorkerHarness) -> None:
     """What begins with its message or its fence has a status that says so, on both databases."""
-    message = MessageRow(
-        id="msg_1",
-        role="user",
-        author="ann",
-        text="hello",
-        turn=None,
-        attachments=(),
-        created_at=datetime.now(UTC),
-    )
     errors: list[Exception] = []
     for change in (
-        lambda connection: messages.add_message(connection, "cnv_deleted", message),
+        lambda connection: messages.add_message(connection, "cnv_deleted", MESSAGE),
         lambda connection: conversations.raise_fence(connection, "cnv_deleted"),
     ):
         with pytest.raises(Exception) as caught:  # noqa: PT011 - the kinds are different, the status is not
@@ -71,6 +76,30 @@ async def test_a_change_of_a_deleted_conversation_is_a_conflict(harness: TurnWor
                 await change(connection)
         errors.append(caught.value)
     assert [translate_error(error).status for error in errors] == [409, 409]
+
+
+@dataclass(frozen=True)
+class ForgettingAgent(Agent):
+    """An agent with a tool that stores a message in a conversation that was deleted."""
+
+    database: Database
+
+    async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
+        """Store it."""
+        async with self.database.begin() as connection:
+            await messages.add_message(connection, "cnv_deleted", MESSAGE)
+        yield Finished(output="")
+
+
+async def test_a_turn_whose_reference_is_deleted_fails_with_a_reason(harness: TurnWorkerHarness) -> None:
+    """The log has a warning without a traceback: no operator has to act."""
+    turn = await harness.add_turn()
+    with capture_logs() as logs:
+        async with harness.running(ForgettingAgent(harness.database)):
+            await harness.wake()
+            ended = await harness.wait_for_state(turn, TurnState.FAILED)
+    assert ended.error == REFERENCE_DELETED
+    assert [entry for entry in logs if entry["log_level"] == "error"] == []
 
 
 async def _create_deliveries(harness: TurnWorkerHarness, count: int) -> list[str]:
