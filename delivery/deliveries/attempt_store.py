@@ -37,6 +37,9 @@ _BEGIN = (
         updated_at=bindparam("now"),
     )
 )
+_PRESENT = select(deliveries.c.id, deliveries.c.state, deliveries.c.updated_at).where(
+    deliveries.c.id.in_(bindparam("all_of", expanding=True))
+)
 _ATTEMPT = insert(attempts)
 _SETTLE = (
     update(deliveries)
@@ -116,11 +119,12 @@ async def first_attempt_at(connection: Connection, delivery: str, *, after: int 
 
 async def begin_attempts(
     connection: Connection, dues: Sequence[DueDelivery], *, now: datetime, bodies: Mapping[str, bytes]
-) -> None:
+) -> Sequence[DueDelivery]:
     """Mark deliveries as being sent with these bodies (by id), and record an attempt of each.
 
-    The number of an attempt is one more than those before it. Raises LeaseLost when a row has changed since
-    it was read: another worker has claimed it.
+    Returns them without those that have changed since they were read: a request has dropped, retried or
+    deleted them. The number of an attempt is one more than those before it. Raises LeaseLost if another
+    worker is sending one of them.
     """
     claims = [
         {
@@ -136,8 +140,25 @@ async def begin_attempts(
     ]
     begun = await connection.execute(_BEGIN, claims)
     if begun.rowcount != len(dues):
-        raise LeaseLost(f"another worker has claimed one of {', '.join(due.delivery.id for due in dues)}")
-    await connection.execute(_ATTEMPT, [_begun(due, now) for due in dues])
+        dues = await _select_begun(connection, dues, now=now, count=begun.rowcount)
+    if dues:
+        await connection.execute(_ATTEMPT, [_begun(due, now) for due in dues])
+    return dues
+
+
+async def _select_begun(
+    connection: Connection, dues: Sequence[DueDelivery], *, now: datetime, count: int
+) -> Sequence[DueDelivery]:
+    """Return those deliveries, `count` of them, that this transaction has just marked as being sent."""
+    found = {
+        row.id: row
+        for row in await connection.execute(_PRESENT, {"all_of": [due.delivery.id for due in dues]})
+        if row.state == DeliveryState.SENDING
+    }
+    begun = [due for due in dues if due.delivery.id in found and found[due.delivery.id].updated_at == now]
+    if len(begun) != len(found) or len(begun) != count:
+        raise LeaseLost(f"another worker is sending one of {', '.join(due.delivery.id for due in dues)}")
+    return begun
 
 
 async def begin_first_attempt(

@@ -87,7 +87,8 @@ class Attempts:
     async def claim(self, dues: Sequence[DueDelivery], lease: Lease) -> list[ClaimedDelivery]:
         """Record an attempt of each delivery in one transaction; return those to send.
 
-        Deliveries that an earlier process was sending may turn out to need no other attempt.
+        Deliveries that an earlier process was sending may turn out to need no other attempt, and requests
+        may have changed others since they were read.
         """
         dues = [due for due in map(self._marked_if_abandoned, dues) if await self._needs_attempt(due)]
         if not dues:
@@ -95,11 +96,9 @@ class Attempts:
         prepared = await self._prepare_all(dues)
         bodies = {one.id: one.body for one in prepared}
         async with self._transactions.begin("delivery.claim") as tx:
-            await attempt_store.begin_attempts(tx.connection, dues, now=utc_now(), bodies=bodies)
-        return [
-            ClaimedDelivery(due=due, delivery=replace(one, ensure_held=lease.ensure_held))
-            for due, one in zip(dues, prepared, strict=True)
-        ]
+            begun = await attempt_store.begin_attempts(tx.connection, dues, now=utc_now(), bodies=bodies)
+        to_send = {one.id: replace(one, ensure_held=lease.ensure_held) for one in prepared}
+        return [ClaimedDelivery(due=due, delivery=to_send[due.delivery.id]) for due in begun]
 
     async def send(self, claimed: ClaimedDelivery, lease: Lease) -> EndedSend:
         """Call the sink once, and keep a receipt of what it has delivered.

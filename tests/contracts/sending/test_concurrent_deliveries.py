@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from channels.message import Address
 from delivery.broker.port import WorkQueue
 from delivery.database.engine import Database
 from delivery.database.tables import streams
+from delivery.deliveries import store
+from delivery.deliveries.attempt import DeliveryState
 from delivery.deliveries.part import decode_part
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery.deliveries.retry_schedule import RetrySchedule
@@ -60,9 +62,15 @@ class MoodySink(Sink):
         return Outcome(kind=OutcomeKind.RETRY if text == "bad" else OutcomeKind.DELIVERED)
 
 
+async def _unchanged(delivery: Delivery) -> bytes:
+    return delivery.body
+
+
 @dataclass(kw_only=True)
 class UnorderedHarness(DeliveryWorkerHarness):
     """A worker for a destination without an order, as webhooks are by default."""
+
+    complete_body: Callable[[Delivery], Awaitable[bytes]] = _unchanged
 
     def _sink_config(self) -> SinkConfig:
         return SinkConfig(
@@ -71,6 +79,7 @@ class UnorderedHarness(DeliveryWorkerHarness):
             schedule=HOURLY,
             ordered=False,
             repeatable=True,
+            complete_body=self.complete_body,
         )
 
 
@@ -156,6 +165,29 @@ async def test_deliveries_of_a_deleted_conversation_end(database: Database) -> N
         for conversation in (slow, good):
             await worker.wait_for_states(conversation, "delivered", seconds=60)
     assert sink.texts == ["slow"] * 4
+
+
+async def test_a_delivery_that_is_dropped_while_it_is_claimed_stops_no_other(database: Database) -> None:
+    """What is being sent goes on, and what was to be claimed with it is sent, each in its first attempt."""
+
+    async def drop(delivery: Delivery) -> bytes:
+        if decode_part(delivery.body).text == "dropped":
+            async with database.begin() as connection:
+                await store.set_state(connection, delivery.id, state=DeliveryState.SUPPRESSED)
+        return delivery.body
+
+    sink = MoodySink()
+    worker = UnorderedHarness(database=database, bots={}, wrap_sink=lambda _sink: sink, complete_body=drop)
+    async with worker.running():
+        slow = await worker.create_deliveries(ROOM, ["slow"])
+        async with asyncio.timeout(60):
+            await sink.began.wait()
+        good = await worker.create_deliveries(ROOM, ["good", "dropped", "good"])
+        await worker.wait_for_states(good, "delivered", "suppressed", seconds=60)
+        sink.released.set()
+        (ended,) = await worker.wait_for_states(slow, "delivered", seconds=60)
+    assert ended.attempts == 1
+    assert Counter(sink.texts) == {"slow": 1, "good": 2}
 
 
 async def test_a_long_backlog_of_a_dead_destination_ends(database: Database) -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from channels.message import Address
 from delivery.database.engine import Database
-from delivery.database.tables import attempts
+from delivery.database.tables import attempts, deliveries
 from delivery.deliveries import attempt_store, store
 from delivery.deliveries.attempt import DeliveryState, Transition
 from delivery.deliveries.attempt_store import EndedAttempt
@@ -160,10 +160,10 @@ async def _begin_attempt(database: Database, due: DueDelivery) -> int:
     return due.delivery.attempt + 1
 
 
-async def _begin_all(database: Database, dues: Sequence[DueDelivery]) -> None:
+async def _begin_all(database: Database, dues: Sequence[DueDelivery]) -> Sequence[DueDelivery]:
     async with database.begin() as connection:
         bodies = {due.delivery.id: b"hi" for due in dues}
-        await attempt_store.begin_attempts(connection, dues, now=datetime.now(UTC), bodies=bodies)
+        return await attempt_store.begin_attempts(connection, dues, now=datetime.now(UTC), bodies=bodies)
 
 
 def _ended(due: DueDelivery, number: int, outcome: Outcome, state: DeliveryState) -> EndedAttempt:
@@ -191,10 +191,32 @@ async def test_a_worker_that_was_frozen_repeats_no_message(database: Database) -
     with pytest.raises(LeaseLost):
         await _begin_attempt(database, seen)
     assert await _end_attempt(database, seen, number, SENT, DeliveryState.DELIVERED)
-    with pytest.raises(LeaseLost):
-        await _begin_attempt(database, replace(seen, state=DeliveryState.SENDING))
+    assert await _begin_all(database, [replace(seen, state=DeliveryState.SENDING)]) == []
     async with database.read() as connection:
         assert await store.list_open(connection, ROOM.destination, limit=9) == []
+
+
+async def test_a_delivery_that_a_request_has_changed_stops_no_other(database: Database) -> None:
+    """One was dropped and one deleted since they were read: the third is claimed, with its attempt."""
+    dropped, deleted, kept = [await _make_due_delivery(database) for _ in range(3)]
+    async with database.begin() as connection:
+        await store.set_state(connection, dropped.delivery.id, state=DeliveryState.SUPPRESSED)
+        await connection.execute(delete(deliveries).where(deliveries.c.id == deleted.delivery.id))
+    assert await _begin_all(database, [dropped, deleted, kept]) == [kept]
+    async with database.read() as connection:
+        assert list((await connection.execute(select(attempts.c.delivery))).scalars()) == [kept.delivery.id]
+
+
+async def test_one_claim_of_another_worker_stops_the_whole_batch(database: Database) -> None:
+    """The worker has lost its lease: it sends nothing, and records no attempt."""
+    dues = [await _make_due_delivery(database) for _ in range(3)]
+    await _begin_attempt(database, dues[1])
+    with pytest.raises(LeaseLost):
+        await _begin_all(database, dues)
+    async with database.read() as connection:
+        found = await store.list_open(connection, ROOM.destination, limit=9)
+        assert [one.state for one in found].count(DeliveryState.SENDING) == 1
+        assert len((await connection.execute(select(attempts.c.delivery))).all()) == 1
 
 
 async def test_a_worker_that_was_frozen_while_sending_makes_nothing_due_again(database: Database) -> None:
