@@ -75,7 +75,7 @@ class Deployment:
         async with self.replicas[0].http() as session:
             cursor: str | None = None
             while True:
-                query = {"limit": "100"} | ({"cursor": cursor} if cursor else {})
+                query = {"limit": "100", "sort": "created"} | ({"cursor": cursor} if cursor else {})
                 async with session.get("/conversations", params=query) as answer:
                     page = await answer.json()
                 for item in page["items"]:

@@ -18,9 +18,10 @@ Value = TypeVar("Value")
 
 
 class Choices:
-    """Chooses names, ids and bodies at random, from a seed."""
+    """Chooses names, ids and bodies at random, from a seed. `receiver` is the address of webhooks."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, receiver: str) -> None:
+        self.receiver = receiver
         self._random = random.Random(seed)
         self._ids: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=REMEMBERED))
 

@@ -176,12 +176,12 @@ OPERATIONS: Mapping[str, Sequence[tuple[float, str, Body | None]]] = {
         (
             2,
             "POST /accounts/me/webhooks",
-            lambda choices: {"url": f"http://127.0.0.1:9/{choices.name()}", "events": ["*"]},
+            lambda choices: {"url": f"{choices.receiver}/{choices.name()}", "events": ["*"]},
         ),
         (
             2,
             "PATCH /accounts/me/webhooks/{whk}",
-            lambda choices: {"url": f"http://127.0.0.1:9/{choices.name()}"},
+            lambda choices: {"url": f"{choices.receiver}/{choices.name()}"},
         ),
         (1, "POST /webhooks/{whk}/rotate", None),
         (1, "POST /webhooks/{whk}/test", None),

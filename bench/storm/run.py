@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ import aiohttp
 
 from bench.chaos.deployment import Deployment, open_deployment
 from bench.storm.choices import CONVERSATIONS, Choices
+from bench.storm.receiver import run_receiver
 from bench.storm.requests import CHAT_COMMANDS, OPERATIONS, Request, choose_request
 
 FIRST_CHAT = 1000
@@ -84,11 +86,14 @@ class StormReport:
 
 
 async def run(plan: StormPlan, directory: Path) -> StormReport:
-    """Run a plan in an empty directory; the logs are left there."""
+    """Run a plan in an empty directory; the logs and a dump of the database are left there."""
     directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - before anything runs
     report = StormReport(plan=plan)
-    async with open_deployment(directory, replicas=plan.replicas, env=ENV) as deployment:
-        await _rage(deployment, plan, report)
+    async with (
+        run_receiver(plan.seed) as receiver,
+        open_deployment(directory, replicas=plan.replicas, env=ENV) as deployment,
+    ):
+        await _rage(deployment, plan, Choices(plan.seed, receiver=receiver), report)
         await _check_answers(deployment, plan, report)
         await _check_rest(deployment, report)
         for process in deployment.replicas:
@@ -99,12 +104,13 @@ async def run(plan: StormPlan, directory: Path) -> StormReport:
             logged = deployment.database.log_text()
             report.deadlocks = logged.count("deadlock detected")
             (directory / "postgres.log").write_text(logged)
+            dump = deployment.database.dump_database(deployment.replicas[0].env["DOVECOTE_DATABASE_URL"])
+            shutil.copy(dump, directory / "database.sql")
     return report
 
 
-async def _rage(deployment: Deployment, plan: StormPlan, report: StormReport) -> None:
+async def _rage(deployment: Deployment, plan: StormPlan, choices: Choices, report: StormReport) -> None:
     """Send requests and chat messages until the time is over."""
-    choices = Choices(plan.seed)
     end = time.monotonic() + plan.seconds
     key = deployment.replicas[0].key
     connector = aiohttp.TCPConnector(limit=0)
@@ -203,7 +209,10 @@ async def _check_answers(deployment: Deployment, plan: StormPlan, report: StormR
     chats = range(FIRST_CHAT, FIRST_CHAT + plan.chats)
     async with deployment.replicas[0].http() as session:
         for conversation in [*(await deployment.conversations()).values(), *CONVERSATIONS]:
-            await session.post(f"/conversations/{conversation}/handover", json={"state": "agent"})
+            path = f"/conversations/{conversation}/handover"
+            async with session.post(path, json={"state": "agent"}) as answer:
+                if answer.status not in {200, 404}:
+                    report.errors.append(f"{answer.status} POST {path}: {await answer.text()}")
         for chat in chats:
             await deployment.platform.say(chat, f"!echo last of {chat}")
         await asyncio.gather(*(_check_turn(session, name, report) for name in CONVERSATIONS))

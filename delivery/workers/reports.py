@@ -37,7 +37,7 @@ def emit(
 
 def emit_disabled(tx: Transaction, due: DueDelivery, why: str) -> None:
     """Log that an endpoint is disabled, and emit the event for the account's other webhooks."""
-    log.error("webhook.disabled", webhook=due.destination, account=due.delivery.account, why=why)
+    log.warning("webhook.disabled", webhook=due.destination, account=due.delivery.account, why=why)
     if due.delivery.conversation is not None:
         data = {"webhook": due.destination, "why": why}
         tx.emit(Event.now(EventType.WEBHOOK_DISABLED, due.delivery.conversation, data))

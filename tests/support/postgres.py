@@ -108,11 +108,17 @@ class PostgresCluster:
         """Return what the server logged, such as deadlocks and unique violations."""
         return (self._folder / "log").read_text()
 
+    def dump_database(self, url: str, form: str = "plain") -> Path:
+        """Return the file with what `pg_dump` takes of a database, in a form such as `plain`."""
+        dump = self._folder / f"dump-{uuid.uuid4().hex[:12]}"
+        at = ("-h", str(self._folder), "-U", "dovecote")
+        self.run("pg_dump", *at, "--format", form, "--file", str(dump), _name(url))
+        return dump
+
     def copy_database(self, url: str) -> str:
         """Return the URL of a new database with what `pg_dump` took of another one."""
-        dump, fresh = str(self._folder / f"dump-{uuid.uuid4().hex[:12]}"), self.create_database()
+        dump, fresh = str(self.dump_database(url, "custom")), self.create_database()
         at = ("-h", str(self._folder), "-U", "dovecote")
-        self.run("pg_dump", *at, "--format", "custom", "--file", dump, _name(url))
         self.run("pg_restore", *at, "--exit-on-error", "--dbname", _name(fresh), dump)
         return fresh
 
