@@ -17,7 +17,18 @@ from bench.storm.requests import OPERATIONS
 from bench.storm.run import StormPlan, StormReport, run
 
 COLUMNS = (
-    *("replicas", "kills", "requests", "2xx", "4xx", "5xx or none", "late", "errors logged", "deadlocks"),
+    *(
+        "replicas",
+        "kills",
+        "nats kills",
+        "requests",
+        "2xx",
+        "4xx",
+        "5xx or none",
+        "late",
+        "errors logged",
+        "deadlocks",
+    ),
     *("not answered", "not at rest", "cut by a kill", "seed"),
 )
 SHOWN = 20
@@ -30,7 +41,7 @@ def row(report: StormReport) -> tuple[object, ...]:
         by_class[status // 100] += times
     plan = report.plan
     return (
-        *(plan.replicas, plan.kills, report.requests, by_class[2], by_class[4]),
+        *(plan.replicas, plan.kills, plan.nats_kills, report.requests, by_class[2], by_class[4]),
         *(len(report.errors), len(report.late), len(report.logged), report.deadlocks),
         *(len(report.unanswered), len(report.waiting), report.cut, plan.seed),
     )
@@ -43,6 +54,7 @@ def parse_plan(arguments: list[str] | None = None) -> tuple[StormPlan, bool, Pat
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--chats", type=int, default=4)
     parser.add_argument("--kills", type=int, default=0, help="kill -9 of a replica during the storm")
+    parser.add_argument("--nats-kills", type=int, default=0, help="kill -9 of the broker during the storm")
     parser.add_argument("--replicas", type=int, choices=(1, 2), default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", nargs="+", choices=list(OPERATIONS), default=list(OPERATIONS))

@@ -47,12 +47,13 @@ ENV = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StormPlan:
-    """What to run: so many clients for so many seconds, people in chats, and kills of replicas."""
+    """What to run: so many clients for so many seconds, people in chats, and kills of replicas and NATS."""
 
     seconds: float = 60.0
     clients: int = 16
     chats: int = 4
     kills: int = 0
+    nats_kills: int = 0
     replicas: int = 2
     seed: int = 1
     kinds: Sequence[str] = tuple(OPERATIONS)
@@ -123,7 +124,8 @@ async def _rage(deployment: Deployment, plan: StormPlan, choices: Choices, repor
             group.create_task(client.send_until(end))
         for chat in range(FIRST_CHAT, FIRST_CHAT + plan.chats):
             group.create_task(_write_until(end, deployment, chat, choices))
-        group.create_task(_kill_at_times(end, deployment, plan))
+        group.create_task(_kill_gateways(deployment, plan))
+        group.create_task(_kill_nats(deployment, plan))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,13 +197,18 @@ async def _count_answers(deployment: Deployment, chat: int, text: str, *, second
     return times()
 
 
-async def _kill_at_times(end: float, deployment: Deployment, plan: StormPlan) -> None:
+async def _kill_gateways(deployment: Deployment, plan: StormPlan) -> None:
     """Kill one replica after the other with SIGKILL, at equal distances."""
-    pause = plan.seconds / (plan.kills + 1)
     for number in range(plan.kills):
-        await asyncio.sleep(pause)
-        if time.monotonic() < end:
-            await deployment.kill_gateway(number % len(deployment.replicas))
+        await asyncio.sleep(plan.seconds / (plan.kills + 1))
+        await deployment.kill_gateway(number % len(deployment.replicas))
+
+
+async def _kill_nats(deployment: Deployment, plan: StormPlan) -> None:
+    """Kill the broker with SIGKILL and start it again, at equal distances."""
+    for _ in range(plan.nats_kills):
+        await asyncio.sleep(plan.seconds / (plan.nats_kills + 1))
+        await deployment.kill_nats()
 
 
 async def _check_answers(deployment: Deployment, plan: StormPlan, report: StormReport) -> None:

@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from delivery.database.engine import Connection, Database, TransactionConflict
 
-LOCK_TIMEOUT = text("SET LOCAL lock_timeout = '700ms'")
+LOCK_TIMEOUT = text("SET LOCAL lock_timeout = '500ms'")
 """Ends a statement that waits longer for one lock."""
 MAX_SECONDS = 30.0
 """How long the work is repeated."""

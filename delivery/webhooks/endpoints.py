@@ -37,6 +37,9 @@ _DELETE_DESTINATION = delete(destinations).where(destinations.c.destination.in_(
 
 _ORDERED = select(endpoints.c.ordered).where(endpoints.c.id == bindparam("of"))
 
+_TURNS_AT_ONCE = 500
+"""Turns whose endpoints one statement deletes."""
+
 RECORD = "record"
 """The origin of an endpoint created by its account; other origins are `agent:<id>` and `turn:<id>`."""
 
@@ -226,9 +229,13 @@ async def delete_conversation(connection: Connection, conversation: str, *, turn
     """Delete a conversation's deliveries, routes and outbox, and the endpoints of its turns.
 
     Transactions that record outcomes lock deliveries and then the stream: so does the deletion. Those that
-    create deliveries lock the stream before; what they have created is deleted after it.
+    create deliveries lock the stream before; what they have created is deleted after it. The stream is
+    locked late, because every event of the conversation waits for it.
     """
-    for table in (deliveries, routes, streams, deliveries):
+    for table in (deliveries, routes):
         await connection.execute(delete(table).where(table.c.conversation == conversation))
-    for turn in turns:
-        await _delete(connection, endpoints.c.origin == f"turn:{turn}")
+    for first in range(0, len(turns), _TURNS_AT_ONCE):
+        origins = [f"turn:{turn}" for turn in turns[first : first + _TURNS_AT_ONCE]]
+        await _delete(connection, endpoints.c.origin.in_(origins))
+    for table in (streams, deliveries):
+        await connection.execute(delete(table).where(table.c.conversation == conversation))

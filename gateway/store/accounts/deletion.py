@@ -39,14 +39,14 @@ async def delete_conversation(connection: Connection, account: str, conversation
     """Delete a conversation with its turns, jobs, deliveries and routes; False when there is none."""
     own = (conversations.c.account == account) & (conversations.c.id == conversation)
     await connection.execute(select(conversations.c.id).where(own).with_for_update())  # new turns wait
-    begun = await connection.execute(select(turns.c.id).where(turns.c.conversation == conversation))
-    await endpoints.delete_conversation(connection, conversation, turns=[row.id for row in begun])
     await _delete_room_messages(connection, account, conversation)
     await connection.execute(
         delete(memories).where(
             memories.c.account == account, memories.c.scope == "room", memories.c.subject == conversation
         )
     )
+    begun = await connection.execute(select(turns.c.id).where(turns.c.conversation == conversation))
+    await endpoints.delete_conversation(connection, conversation, turns=[row.id for row in begun])
     done = await connection.execute(delete(conversations).where(own))
     return done.rowcount > 0
 

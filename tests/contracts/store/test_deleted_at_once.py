@@ -31,6 +31,7 @@ from gateway.store.conversations.messages import MessageRow
 from gateway.store.turn_state import TurnState
 from gateway.turns.worker import REFERENCE_DELETED
 from gateway.web.http.problems import translate_error
+from statement_recorder import recorded_statements
 from turn_worker import TurnWorkerHarness, open_turn_worker
 
 HOOK = "whk_1"
@@ -62,6 +63,22 @@ async def test_a_conversation_is_deleted_while_its_turn_is_claimed(harness: Turn
                 await until_waiting(harness.database)
             await harness.wake()
     assert [entry for entry in logs if entry["log_level"] == "error"] == []
+
+
+async def test_a_deletion_holds_the_stream_for_few_statements(harness: TurnWorkerHarness) -> None:
+    """However many turns there were: every event of the conversation waits for it, and may hold its rows."""
+    turns = [await harness.add_turn() for _ in range(30)]
+    with recorded_statements() as recorder:
+        async with harness.database.begin() as connection:
+            await deletion.delete_conversation(connection, turns[0].account, turns[0].conversation)
+    said = [one.text for one in recorder.executed]
+    (locked,) = [place for place, text in enumerate(said) if text.startswith("DELETE FROM streams")]
+    assert [text.split(" WHERE")[0] for text in said[locked:] if text.startswith("DELETE")] == [
+        "DELETE FROM streams",
+        "DELETE FROM deliveries",
+        "DELETE FROM conversations",
+    ]
+    assert len(said) < len(turns)
 
 
 async def test_a_change_of_a_deleted_conversation_is_a_conflict(harness: TurnWorkerHarness) -> None:
