@@ -272,7 +272,7 @@ async def _measure_waiting(deployment: Deployment) -> dict[str, float]:
 
 
 def _is_error(line: str) -> bool:
-    """Return whether a gateway logged an error, or something that is not a log line."""
+    """Return whether a line of a gateway is an error, or the start of a traceback."""
     try:
         entry: Mapping[str, Any] = json.loads(line)
     except ValueError:
