@@ -218,7 +218,7 @@ async def _until_deleted(
 ) -> AsyncGenerator[Item | None, None]:
     async for one in events:
         if one is None and await _is_deleted(call, turn):
-            raise HttpProblem(424, f"the turn {turn} was deleted", headers=NO_RETRY)
+            raise turn_deleted(turn)
         yield one
 
 
@@ -251,7 +251,7 @@ async def _repeated_events(
     async with call.context.database.read() as connection:
         turn = await store.get(connection, call.account, submitted.turn)
     if turn is None:
-        raise submitted.problem(424, "the turn was deleted")
+        raise turn_deleted(submitted.turn)
     async with aclosing(replay_events(call, turn)) as events:
         async for event in events:
             yield event
@@ -290,10 +290,17 @@ async def completed_turn(call: ApiCall[Any, Any], submitted: SubmittedTurn, turn
     async with call.context.database.read() as connection:
         row = await store.get(connection, call.account, turn)
     if row is None:
-        raise submitted.problem(424, "the turn was deleted")
+        raise turn_deleted(submitted.turn)
+    if row.state is TurnState.CANCELLED:
+        raise submitted.problem(424, f"the turn was cancelled: {row.cancel_why or 'no reason was given'}")
     if row.state is not TurnState.COMPLETED:
-        raise submitted.problem(424, f"the turn {row.state}: {row.error or row.cancel_why or 'no reason'}")
+        raise submitted.problem(424, f"the turn {row.state}: {row.error or 'no reason was given'}")
     return row
+
+
+def turn_deleted(turn: str) -> HttpProblem:
+    """Return the problem for a turn that has no status any more."""
+    return HttpProblem(424, f"the turn {turn} was deleted with its conversation", headers=NO_RETRY)
 
 
 def token_usage(turn: Turn) -> CompletionUsage:

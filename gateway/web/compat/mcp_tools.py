@@ -17,7 +17,7 @@ from gateway.store.conversations import listing, messages
 from gateway.store.turns import turns as turn_store
 from gateway.web.api import approvals, jobs, turns
 from gateway.web.api.conversations import require_conversation
-from gateway.web.compat.ask import ask, open_events, turn_events
+from gateway.web.compat.ask import ask, open_events, turn_deleted, turn_events
 from gateway.web.http.problems import HttpProblem
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 from gateway.web.stream.turn_events import ApprovalNeeded, TurnEnded
@@ -165,7 +165,7 @@ async def _ask(call: ApiCall[Any, Any], args: AskArguments) -> AskResult:
     async with call.context.database.read() as connection:
         turn = await turn_store.get(connection, call.account, submitted.turn)
     if turn is None:
-        raise submitted.problem(424, "the turn was deleted")
+        raise turn_deleted(submitted.turn)
     return AskResult(
         turnId=turn.id,
         conversationId=turn.conversation,

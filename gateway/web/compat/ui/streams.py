@@ -20,6 +20,7 @@ from gateway.web.compat.ask import (
     open_events,
     replay_events,
     stream_sse,
+    turn_deleted,
     turn_events,
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, until_client_calls
@@ -27,7 +28,7 @@ from gateway.web.compat.openai_requests import join_instructions, last_user_inpu
 from gateway.web.compat.request_identity import RequestIdentity, digest
 from gateway.web.compat.ui.chunks import UiEncoder, error
 from gateway.web.compat.ui.messages import UiChatCreate
-from gateway.web.http.problems import HttpProblem, not_found
+from gateway.web.http.problems import not_found
 from gateway.web.http.route import ApiCall, NoContent
 from gateway.web.stream.turn_events import TurnEnded
 
@@ -125,5 +126,5 @@ async def _require_turn(
     async with call.context.database.read() as connection:
         found = await store.get(connection, call.account, turn)
     if found is None:
-        raise HttpProblem(424, "the turn was deleted")
+        raise turn_deleted(turn)
     return found
