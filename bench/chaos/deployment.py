@@ -28,7 +28,7 @@ READY_WITHIN = 90.0
 
 @dataclass(slots=True, kw_only=True)
 class Deployment:
-    """The parts that a run drives. An embedded gateway has a broker and a database of its own."""
+    """The parts that a run drives. `nats` and `database` are None if the gateway has its own."""
 
     platform: Simulator
     replicas: list[GatewayProcess]

@@ -2,7 +2,7 @@
 
 Clients create, change, use and delete the same few records, conversations, turns and deliveries at once,
 while people write in chats. A fault is an answer with 5xx or none within 30 s, a logged error, a deadlock, a
-chat that is not answered afterwards, a queue that does not become empty, or an exit code.
+chat that is not answered afterwards, a queue that does not become empty, or an exit code other than 0.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from bench.storm.requests import OPERATIONS
 from bench.storm.run import StormPlan, StormReport, run
 
 COLUMNS = (
-    *(
-        "replicas",
-        "kills",
-        "nats kills",
-        "requests",
-        "2xx",
-        "4xx",
-        "5xx or none",
-        "late",
-        "errors logged",
-        "deadlocks",
-    ),
-    *("not answered", "not at rest", "cut by a kill", "seed"),
+    "replicas",
+    "kills",
+    "NATS kills",
+    "requests",
+    "2xx",
+    "4xx",
+    "5xx or none",
+    "errors logged",
+    "deadlocks",
+    "not answered",
+    "not at rest",
+    "cut by a kill",
+    "seed",
 )
 SHOWN = 20
 
@@ -39,11 +39,20 @@ def row(report: StormReport) -> tuple[object, ...]:
     by_class: Counter[int] = Counter()
     for (_, status), times in report.statuses.items():
         by_class[status // 100] += times
-    plan = report.plan
     return (
-        *(plan.replicas, plan.kills, plan.nats_kills, report.requests, by_class[2], by_class[4]),
-        *(len(report.errors), len(report.late), len(report.logged), report.deadlocks),
-        *(len(report.unanswered), len(report.waiting), report.cut, plan.seed),
+        report.plan.replicas,
+        report.plan.kills,
+        report.plan.nats_kills,
+        report.requests,
+        by_class[2],
+        by_class[4],
+        len(report.errors) + len(report.late),
+        len(report.logged),
+        report.deadlocks,
+        len(report.unanswered),
+        len(report.waiting),
+        report.cut,
+        report.plan.seed,
     )
 
 
@@ -59,7 +68,7 @@ def parse_plan(arguments: list[str] | None = None) -> tuple[StormPlan, bool, Pat
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", nargs="+", choices=list(OPERATIONS), default=list(OPERATIONS))
     parser.add_argument("--routes", action="store_true", help="list the answers by route")
-    parser.add_argument("--keep", type=Path, help="keep the data and the logs here, to look into")
+    parser.add_argument("--keep", type=Path, help="keep the data, the logs and a dump of PostgreSQL here")
     given = vars(parser.parse_args(arguments))
     routes, keep = given.pop("routes"), given.pop("keep")
     return StormPlan(**given), routes, keep

@@ -190,7 +190,7 @@ OPERATIONS: Mapping[str, Sequence[tuple[float, str, Body | None]]] = {
         (2, "POST /deliveries/{dlv}/drop", None),
         (1, "GET /deliveries", None),
     ],
-    "regular": [
+    "schedules": [
         (
             2,
             "POST /accounts/me/schedules",
@@ -236,7 +236,7 @@ WEIGHTS: Mapping[str, float] = {
     "conversations": 2,
     "protocols": 3,
     "deliveries": 2,
-    "regular": 2,
+    "schedules": 2,
     "account": 2,
 }
 """How often each kind of request is chosen."""

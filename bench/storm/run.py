@@ -94,7 +94,7 @@ async def run(plan: StormPlan, directory: Path) -> StormReport:
         run_receiver(plan.seed) as receiver,
         open_deployment(directory, replicas=plan.replicas, env=ENV) as deployment,
     ):
-        await _rage(deployment, plan, Choices(plan.seed, receiver=receiver), report)
+        await _send_all(deployment, plan, Choices(plan.seed, receiver=receiver), report)
         await _check_answers(deployment, plan, report)
         await _check_rest(deployment, report)
         for process in deployment.replicas:
@@ -110,7 +110,7 @@ async def run(plan: StormPlan, directory: Path) -> StormReport:
     return report
 
 
-async def _rage(deployment: Deployment, plan: StormPlan, choices: Choices, report: StormReport) -> None:
+async def _send_all(deployment: Deployment, plan: StormPlan, choices: Choices, report: StormReport) -> None:
     """Send requests and chat messages until the time is over."""
     end = time.monotonic() + plan.seconds
     key = deployment.replicas[0].key

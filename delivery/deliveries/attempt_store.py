@@ -37,7 +37,7 @@ _BEGIN = (
         updated_at=bindparam("now"),
     )
 )
-_PRESENT = select(deliveries.c.id, deliveries.c.state, deliveries.c.updated_at).where(
+_CURRENT_STATES = select(deliveries.c.id, deliveries.c.state, deliveries.c.updated_at).where(
     deliveries.c.id.in_(bindparam("all_of", expanding=True))
 )
 _ATTEMPT = insert(attempts)
@@ -152,7 +152,7 @@ async def _select_begun(
     """Return those deliveries, `count` of them, that this transaction has just marked as being sent."""
     found = {
         row.id: row
-        for row in await connection.execute(_PRESENT, {"all_of": [due.delivery.id for due in dues]})
+        for row in await connection.execute(_CURRENT_STATES, {"all_of": [due.delivery.id for due in dues]})
         if row.state == DeliveryState.SENDING
     }
     begun = [due for due in dues if due.delivery.id in found and found[due.delivery.id].updated_at == now]

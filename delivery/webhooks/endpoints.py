@@ -18,22 +18,22 @@ from delivery.deliveries.attempt import DeliveryState
 DELETED = "the endpoint no longer exists"
 """Why the deliveries of a deleted endpoint end."""
 
-_WAITING = (
+_UNLOCKED_WAITING = (
     select(deliveries.c.id)
     .where(deliveries.c.destination == bindparam("at"), IS_OPEN, deliveries.c.state != DeliveryState.SENDING)
     .with_for_update(skip_locked=True)
 )
 _SUPPRESS_WAITING = (
     update(deliveries)
-    .where(deliveries.c.id.in_(_WAITING))
+    .where(deliveries.c.id.in_(_UNLOCKED_WAITING))
     .values(state=str(DeliveryState.SUPPRESSED), error=DELETED, updated_at=bindparam("now"))
 )
-_UNUSED = (
+_UNLOCKED_DESTINATION = (
     select(destinations.c.destination)
     .where(destinations.c.destination == bindparam("at"))
     .with_for_update(skip_locked=True)
 )
-_DELETE_DESTINATION = delete(destinations).where(destinations.c.destination.in_(_UNUSED))
+_DELETE_DESTINATION = delete(destinations).where(destinations.c.destination.in_(_UNLOCKED_DESTINATION))
 
 _ORDERED = select(endpoints.c.ordered).where(endpoints.c.id == bindparam("of"))
 

@@ -53,8 +53,8 @@ _DELETED = "its conversation was deleted, and the schedule with it"
 
 
 @contextmanager
-def _deleted_together() -> Iterator[None]:
-    """Translate what a transaction raises if the conversation is deleted during it."""
+def _translate_deletion() -> Iterator[None]:
+    """Raise ScheduleDeleted if the conversation is deleted during the transaction in the block."""
     try:
         yield
     except Exception as error:
@@ -157,7 +157,7 @@ class ScheduleFiring:
         if due is None:
             return
         occurrence = plan_occurrence(schedule, due, now)
-        with _deleted_together():
+        with _translate_deletion():
             async with self._transactions.begin("schedule.fire") as tx:
                 await self._start_due(tx, occurrence, schedule, due)
 
@@ -176,7 +176,7 @@ class ScheduleFiring:
 
         Raises ScheduleDeleted, QueueFull, DatabaseUnavailable.
         """
-        with _deleted_together():
+        with _translate_deletion():
             async with self._transactions.begin("schedule.fire") as tx:
                 return await self._start(tx, schedule, self._now())
 

@@ -119,7 +119,7 @@ async def test_a_crash_around_the_commit_starts_one_turn(database: Database, poi
 
 
 async def test_a_conversation_is_deleted_while_its_schedule_is_run(harness: IngressHarness) -> None:
-    """Who runs it learns that it is gone; the transaction that starts the turn waits for the deletion."""
+    """The caller gets ScheduleDeleted; the transaction that starts the turn waits for the deletion."""
     schedule = await add(harness)
     async with harness.database.begin() as connection:
         await deletion.delete_conversation(connection, harness.account, schedule.conversation)

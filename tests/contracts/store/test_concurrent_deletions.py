@@ -96,7 +96,7 @@ async def test_a_change_of_a_deleted_conversation_is_a_conflict(harness: TurnWor
 
 
 @dataclass(frozen=True)
-class ForgettingAgent(Agent):
+class StaleReferenceAgent(Agent):
     """An agent with a tool that stores a message in a conversation that was deleted."""
 
     database: Database
@@ -112,7 +112,7 @@ async def test_a_turn_whose_reference_is_deleted_fails_with_a_reason(harness: Tu
     """The log has a warning without a traceback: no operator has to act."""
     turn = await harness.add_turn()
     with capture_logs() as logs:
-        async with harness.running(ForgettingAgent(harness.database)):
+        async with harness.running(StaleReferenceAgent(harness.database)):
             await harness.wake()
             ended = await harness.wait_for_state(turn, TurnState.FAILED)
     assert ended.error == REFERENCE_DELETED
