@@ -1,20 +1,24 @@
 """Send conflicting requests at two replicas and check that everything is answered (`python -m bench.storm`).
 
-Clients create, change, use and delete the same few records, conversations, turns and deliveries at once,
-while people write in chats. A fault is an answer with 5xx or none within 30 s, a logged error, a deadlock, a
-chat that is not answered afterwards, a queue that does not become empty, or an exit code other than 0.
+Clients of two accounts create, change, use and delete the same few records, conversations, turns and
+deliveries at once, while people write in chats, a model calls tools at random, readers follow streams, and
+further accounts come and are deleted. A fault is an answer with 5xx or none within 60 s, a logged error, a
+deadlock, a missed event, an id of another account, a chat that is not answered afterwards, a queue that does
+not become empty, or an exit code other than 0.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import tempfile
 from collections import Counter
 from pathlib import Path
 
+from bench.storm.plan import StormPlan, StormReport
 from bench.storm.requests import OPERATIONS
-from bench.storm.run import StormPlan, StormReport, run
+from bench.storm.run import run
 
 COLUMNS = (
     "replicas",
@@ -24,6 +28,9 @@ COLUMNS = (
     "2xx",
     "4xx",
     "5xx or none",
+    "frames",
+    "missed",
+    "foreign",
     "errors logged",
     "deadlocks",
     "not answered",
@@ -47,6 +54,9 @@ def row(report: StormReport) -> tuple[object, ...]:
         by_class[2],
         by_class[4],
         len(report.errors) + len(report.late),
+        report.frames,
+        len(report.missed),
+        len(report.foreign),
         len(report.logged),
         report.deadlocks,
         len(report.unanswered),
@@ -62,6 +72,8 @@ def parse_plan(arguments: list[str] | None = None) -> tuple[StormPlan, bool, Pat
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--chats", type=int, default=4)
+    parser.add_argument("--readers", type=int, default=6, help="WebSockets that follow conversations")
+    parser.add_argument("--visitors", type=int, default=2, help="accounts at once that come and are deleted")
     parser.add_argument("--kills", type=int, default=0, help="kill -9 of a replica during the storm")
     parser.add_argument("--nats-kills", type=int, default=0, help="kill -9 of the broker during the storm")
     parser.add_argument("--replicas", type=int, choices=(1, 2), default=2)
@@ -77,12 +89,13 @@ def parse_plan(arguments: list[str] | None = None) -> tuple[StormPlan, bool, Pat
 def main() -> int:
     """Run the storm; returns 0 if there was no fault."""
     plan, routes, keep = parse_plan()
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # the model cuts connections on purpose
     with tempfile.TemporaryDirectory() as directory:
         report = asyncio.run(run(plan, keep or Path(directory)))
     if routes:
         for (route, status), times in sorted(report.statuses.items()):
             print(f"{times:6} {status} {route}")
-    for fault in [*report.unanswered, *report.logged, *report.late, *report.errors][:SHOWN]:
+    for fault in report.faults[:SHOWN]:
         print(fault[:1000])
     for queue, length in report.waiting.items():
         print(f"{queue}: {length:.0f}")

@@ -10,18 +10,34 @@ from typing import Any, TypeVar
 
 NAMES = ("aa", "bb", "cc")
 CONVERSATIONS = ("one", "two", "three")
-ID = re.compile(r"([a-z]{2,5})_[0-9A-Za-z]{8,50}")
+ID = re.compile(r"([a-z]{2,5})_[0-9A-Za-z]{20,50}")
+DEFAULT = "default"
+THINKER = "thinker"
+"""The agents of each account that no request deletes: one runs commands, the other asks a model."""
+
 REMEMBERED = 6
 """How many ids of a kind a storm names: the latest ones, which other requests use too."""
+
+FOREIGN_SHARE = 0.03
+"""How often an id is chosen among those of all accounts."""
 
 Value = TypeVar("Value")
 
 
 class Choices:
-    """Chooses names, ids and bodies at random, from a seed. `receiver` is the address of webhooks."""
+    """Chooses names, ids and bodies for an account at random, from a seed.
 
-    def __init__(self, seed: int, *, receiver: str) -> None:
+    `receiver` is an address for webhooks. `owners` tells which account has an id; accounts that share it name
+    ids of each other now and then.
+    """
+
+    def __init__(
+        self, seed: int, *, receiver: str, account: str = "own", owners: dict[str, str] | None = None
+    ) -> None:
         self.receiver = receiver
+        self.account = account
+        self.kept: set[str] = set()
+        self._owners = {} if owners is None else owners
         self._random = random.Random(seed)
         self._ids: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=REMEMBERED))
 
@@ -48,7 +64,7 @@ class Choices:
 
     def agent(self) -> str:
         """Return an agent's name: the default agent, which always exists, or one that may be deleted."""
-        return self.one_of("default", *NAMES)
+        return self.one_of(DEFAULT, *NAMES)
 
     def conversation(self) -> str:
         """Return a conversation: by one of three names, or by an id that was answered."""
@@ -56,12 +72,24 @@ class Choices:
 
     def id(self, kind: str) -> str:
         """Return one of the last ids of a kind, such as `trn`; one that does not exist before the first."""
-        known = self._ids[kind] or [f"{kind}_none"]
+        known: Sequence[str] = self._ids[kind] or [f"{kind}_none"]
+        if self.chance(FOREIGN_SHARE):
+            known = [one for one in self._owners if one.startswith(f"{kind}_")] or known
         return self._random.choice(known)
 
+    def foreign_ids(self, text: str) -> list[str]:
+        """Return the ids in a text that belong to another account."""
+        found = (match[0] for match in ID.finditer(text))
+        return [one for one in found if self._owners.get(one, self.account) != self.account]
+
     def path(self, template: str) -> str:
-        """Fill a path's places: `{name}`, `{agent}`, `{conversation}`, or a kind of id such as `{trn}`."""
-        named = {"name": self.name, "agent": self.agent, "conversation": self.conversation}
+        """Fill places: `{name}`, `{agent}`, `{thinker}`, `{conversation}`, or a kind such as `{trn}`."""
+        named = {
+            "name": self.name,
+            "agent": self.agent,
+            "thinker": lambda: THINKER,
+            "conversation": self.conversation,
+        }
 
         def fill(place: re.Match[str]) -> str:
             what = place[1]
@@ -70,11 +98,12 @@ class Choices:
         return re.sub(r"\{(\w+)\}", fill, template)
 
     def remember(self, answer: Any) -> None:
-        """Take the ids of an answer: later requests name them."""
+        """Take the ids of an answer, except those in `kept`: later requests name them, and delete things."""
         if isinstance(answer, Mapping):
             answer = list(answer.values())
         if isinstance(answer, list):
             for value in answer:
                 self.remember(value)
-        elif isinstance(answer, str) and (found := ID.fullmatch(answer)):
+        elif isinstance(answer, str) and answer not in self.kept and (found := ID.fullmatch(answer)):
+            self._owners.setdefault(answer, self.account)
             self._ids[found[1]].append(answer)

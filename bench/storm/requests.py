@@ -5,16 +5,13 @@ A line is a weight, a route with places to fill (`choices.Choices.path`), and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.storm import bodies
+from bench.storm.bodies import Body, always, one_of, word_as
 from bench.storm.choices import Choices
-
-Body = Callable[[Choices], Any]
-"""Makes a body: bytes are sent as they are, everything else as JSON."""
-
-COMMANDS = ("!echo x", "!sleep 0.3", "!&sleep 1", "!seq 1 3000")
 
 CHAT_COMMANDS = (
     *("/new", "/undo", "/stop", "/retry", "/status", "/jobs", "/usage", "/compact", "/title", "/link"),
@@ -22,6 +19,10 @@ CHAT_COMMANDS = (
     *("!&sleep 1", "!sleep 1", "!seq 1 3000"),
 )
 """What people write in chats, besides messages whose answers they wait for."""
+
+
+QUEUE_MODES = ("steer", "collect", "followup")
+ITEM = {"type": "message", "role": "user", "content": "x"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,198 +35,123 @@ class Request:
     body: Any = None
 
 
-def _agent(choices: Choices) -> Any:
-    workspaces = [{"name": "a", "workspaceId": choices.name()}]
-    return {"name": choices.name(), "config": {"sandbox": choices.name(), "workspaces": workspaces}}
+Operation = tuple[float, str, Body | None]
+"""A weight, a route and its body."""
 
-
-def _agent_change(choices: Choices) -> Any:
-    instructions = {"config": {"instructions": choices.word()}}
-    return choices.one_of(instructions, {"name": choices.name()}, {"config": {"sandbox": choices.name()}})
-
-
-def _named(**config: Any) -> Body:
-    return lambda choices: {"name": choices.name(), "config": config}
-
-
-def _credential(choices: Choices) -> Any:
-    secret = {"name": "X-Key", "value": "v"}
-    return {
-        "name": choices.name(),
-        "host": "git.example.org",
-        "kind": "header",
-        "secret": secret,
-        "agents": ["default"],
-    }
-
-
-def _channel(choices: Choices) -> Any:
-    settings = {"token": "123456:" + "A" * 35, "base_url": "http://127.0.0.1:9", "allow": ["*"]}
-    return {"name": choices.name(), "kind": "telegram", "agent": choices.agent(), "settings": settings}
-
-
-def _turn(choices: Choices) -> Any:
-    return {"input": choices.one_of(*COMMANDS), "conversation": choices.conversation()}
-
-
-def _response(choices: Choices) -> Any:
-    background = {"model": "default", "input": "!sleep 0.2", "background": True}
-    in_conversation = {"model": choices.agent(), "input": "!echo r", "conversation": choices.id("conv")}
-    return choices.one_of(background, in_conversation)
-
-
-def _a2a_message(choices: Choices) -> Any:
-    message = {"messageId": choices.word(), "role": "ROLE_USER", "parts": [{"text": "!echo a"}]}
-    return {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
-
-
-def _ui_message(choices: Choices) -> Any:
-    message = {"id": choices.word(), "role": "user", "parts": [{"type": "text", "text": "!echo u"}]}
-    return {"id": choices.one_of("chat1", "chat2"), "messages": [message]}
-
-
-def _agui_run(choices: Choices) -> Any:
-    message = {"id": choices.word(), "role": "user", "content": "!echo g"}
-    run = {"threadId": choices.one_of("t1", "t2"), "runId": choices.word(), "messages": [message]}
-    return run | {"tools": [], "context": [], "state": {}, "forwardedProps": {}}
-
-
-def _word_as(field: str) -> Body:
-    return lambda choices: {field: choices.word()}
-
-
-def _file(_: Choices) -> bytes:
-    return b"hello"
-
-
-OPERATIONS: Mapping[str, Sequence[tuple[float, str, Body | None]]] = {
+OPERATIONS: Mapping[str, Sequence[Operation]] = {
     "records": [
-        (2, "POST /accounts/me/agents", _agent),
-        (2, "PATCH /accounts/me/agents/{name}", _agent_change),
+        (2, "POST /accounts/me/agents", bodies.agent),
+        (2, "PATCH /accounts/me/agents/{name}", bodies.agent_change),
         (1, "DELETE /accounts/me/agents/{name}", None),
-        (2, "POST /accounts/me/sandboxes", _named(provider="host")),
-        (1, "PATCH /accounts/me/sandboxes/{name}", lambda choices: {"name": choices.name()}),
+        (2, "POST /accounts/me/sandboxes", bodies.sandbox),
+        (1, "PATCH /accounts/me/sandboxes/{name}", bodies.new_name),
         (1, "DELETE /accounts/me/sandboxes/{name}", None),
-        (2, "POST /accounts/me/workspaces", _named()),
-        (1, "PATCH /accounts/me/workspaces/{name}", lambda choices: {"name": choices.name()}),
+        (2, "POST /accounts/me/workspaces", bodies.named()),
+        (1, "PATCH /accounts/me/workspaces/{name}", bodies.new_name),
         (1, "DELETE /accounts/me/workspaces/{name}", None),
-        (2, "POST /accounts/me/skills", _named(description="x")),
+        (2, "POST /accounts/me/skills", bodies.named(description="x")),
         (1, "PATCH /accounts/me/skills/{name}", lambda choices: {"config": {"description": choices.word()}}),
         (1, "DELETE /accounts/me/skills/{name}", None),
-        (1, "POST /accounts/me/credentials", _credential),
+        (1, "POST /accounts/me/credentials", bodies.credential),
         (1, "DELETE /accounts/me/credentials/{name}", None),
     ],
     "files": [
-        (2, "PUT /accounts/me/agents/{name}/files/AGENTS.md", _file),
+        (2, "PUT /accounts/me/agents/{name}/files/AGENTS.md", always(b"hello")),
         (1, "DELETE /accounts/me/agents/{name}/files/AGENTS.md", None),
-        (2, "PUT /accounts/me/skills/{name}/files/b.md", _file),
+        (2, "PUT /accounts/me/skills/{name}/files/b.md", always(b"hello")),
         (1, "DELETE /accounts/me/skills/{name}/files/b.md", None),
-        (2, "PUT /accounts/me/workspaces/{name}/files/a.txt", _file),
+        (2, "PUT /accounts/me/workspaces/{name}/files/a.txt", always(b"hello")),
         (1, "DELETE /accounts/me/workspaces/{name}/files/a.txt", None),
-        (1, "POST /accounts/me/workspaces/{name}/files:rename", lambda _: {"path": "a.txt", "to": "b.txt"}),
+        (1, "POST /accounts/me/workspaces/{name}/files:rename", always({"path": "a.txt", "to": "b.txt"})),
+        (1, "POST /accounts/me/workspaces/{name}/files:copy", always({"path": "a.txt", "to": "c.txt"})),
+        (1, "POST /accounts/me/workspaces/{name}/files:mkdir", always({"path": "d"})),
+        (1, "POST /accounts/me/workspaces/{name}/files:search", always({"text": "x"})),
+        (1, "POST /accounts/me/workspaces/{name}/uploads", always({"path": "a.txt", "size": 5})),
+        (1, "DELETE /accounts/me/workspaces/{name}/uploads/{upl}", None),
+        (1, "POST /turns/{trn}/restore", one_of({"paths": ["a.txt"]}, {"paths": ["a.txt"], "remove": True})),
+        (1, "GET /turns/{trn}/files", None),
     ],
     "turns": [
-        (12, "POST /agents/{agent}/turns", _turn),
+        (6, "POST /agents/{agent}/turns", bodies.turn),
+        (6, "POST /agents/{thinker}/turns", bodies.turn),
         (2, "POST /turns/{trn}/cancel", None),
         (2, "POST /turns/{trn}/retry", None),
-        (2, "POST /turns/{trn}/rerun", lambda _: {}),
-        (1, "POST /turns/{trn}/continue", lambda _: {}),
+        (2, "POST /turns/{trn}/rerun", always({})),
+        (1, "POST /turns/{trn}/continue", always({})),
         (2, "POST /jobs/{job}/stop", None),
+        (1, "GET /jobs", None),
+    ],
+    "approvals": [
+        (2, "GET /approvals", None),
+        (2, "POST /approvals/{apr}", one_of({"decision": "approve"}, {"decision": "deny"})),
+        (1, "POST /approvals/{apr}", one_of({"answer": "tea"}, {"answer": {"drink": "rum"}})),
+    ],
+    "sandboxes": [
+        (2, "GET /sandboxes", None),
+        (2, "POST /sandboxes/{box}/exec", always({"command": "echo x"})),
+        (1, "POST /sandboxes/{box}/stop", None),
+        (1, "DELETE /sandboxes/{box}", None),
+        (1, "GET /sandboxes/{box}/services", None),
+        (1, "POST /sandboxes/sweep", None),
     ],
     "conversations": [
         (2, "DELETE /conversations/{conversation}", None),
-        (1, "PATCH /conversations/{conversation}", _word_as("title")),
-        (
-            1,
-            "PATCH /conversations/{conversation}",
-            lambda choices: {"queue": choices.one_of("steer", "collect", "followup")},
-        ),
-        (2, "POST /conversations/{conversation}/messages", lambda _: {"text": "!echo y"}),
-        (
-            1,
-            "POST /conversations/{conversation}/handover",
-            lambda choices: {"state": choices.one_of("human", "agent")},
-        ),
+        (1, "PATCH /conversations/{conversation}", word_as("title")),
+        (1, "PATCH /conversations/{conversation}", one_of(*({"queue": mode} for mode in QUEUE_MODES))),
+        (2, "POST /conversations/{conversation}/messages", always({"text": "!echo y"})),
+        (1, "POST /conversations/{conversation}/handover", one_of({"state": "human"}, {"state": "agent"})),
         (1, "GET /conversations/{conversation}/snapshot", None),
     ],
     "protocols": [
-        (
-            2,
-            "POST /v1/chat/completions",
-            lambda choices: {
-                "model": choices.agent(),
-                "messages": [{"role": "user", "content": "!echo c"}],
-                "user": choices.one_of("u1", "u2"),
-            },
-        ),
-        (2, "POST /v1/responses", _response),
+        (2, "POST /v1/chat/completions", bodies.completion),
+        (2, "POST /v1/responses", bodies.response),
         (1, "POST /v1/responses/{resp}/cancel", None),
         (1, "DELETE /v1/responses/{resp}", None),
-        (1, "POST /v1/conversations", lambda _: {"metadata": {"a": "b"}}),
-        (
-            1,
-            "POST /v1/conversations/{conv}/items",
-            lambda _: {"items": [{"type": "message", "role": "user", "content": "x"}]},
-        ),
+        (1, "POST /v1/conversations", always({"metadata": {"a": "b"}})),
+        (1, "POST /v1/conversations/{conv}/items", always({"items": [ITEM]})),
+        (1, "POST /v1/conversations/{conv}", always({"metadata": {"a": "c"}})),
         (1, "DELETE /v1/conversations/{conv}", None),
-        (2, "POST /a2a", _a2a_message),
-        (2, "POST /agents/{agent}/ui", _ui_message),
-        (2, "POST /agui", _agui_run),
+        (2, "POST /a2a", bodies.a2a_message),
+        (1, "POST /mcp", bodies.mcp_call),
+        (2, "POST /agents/{agent}/ui", bodies.ui_message),
+        (2, "POST /agui", bodies.agui_run),
     ],
     "deliveries": [
-        (
-            2,
-            "POST /accounts/me/webhooks",
-            lambda choices: {"url": f"{choices.receiver}/{choices.name()}", "events": ["*"]},
-        ),
-        (
-            2,
-            "PATCH /accounts/me/webhooks/{whk}",
-            lambda choices: {"url": f"{choices.receiver}/{choices.name()}"},
-        ),
+        (2, "POST /accounts/me/webhooks", bodies.webhook),
+        (2, "PATCH /accounts/me/webhooks/{whk}", bodies.webhook_change),
         (1, "POST /webhooks/{whk}/rotate", None),
         (1, "POST /webhooks/{whk}/test", None),
+        (1, "POST /webhooks/{whk}/replay", always({"after": "2020-01-01T00:00:00Z"})),
         (2, "DELETE /accounts/me/webhooks/{whk}", None),
         (2, "POST /deliveries/{dlv}/retry", None),
         (2, "POST /deliveries/{dlv}/drop", None),
         (1, "GET /deliveries", None),
     ],
     "schedules": [
-        (
-            2,
-            "POST /accounts/me/schedules",
-            lambda choices: {
-                "conversation": choices.one_of("one", "two"),
-                "text": "!echo s",
-                "every": "PT1M",
-            },
-        ),
-        (1, "PATCH /accounts/me/schedules/{sch}", _word_as("text")),
+        (2, "POST /accounts/me/schedules", bodies.schedule),
+        (1, "PATCH /accounts/me/schedules/{sch}", word_as("text")),
         (1, "POST /accounts/me/schedules/{sch}/run", None),
         (1, "DELETE /accounts/me/schedules/{sch}", None),
-        (
-            2,
-            "POST /accounts/me/triggers",
-            lambda choices: {"agent": choices.agent(), "template": "!echo t", "conversation": "one"},
-        ),
+        (2, "POST /accounts/me/triggers", bodies.trigger),
         (1, "DELETE /accounts/me/triggers/{trg}", None),
     ],
     "account": [
-        (
-            2,
-            "POST /accounts/me/memories",
-            lambda choices: {
-                "text": choices.one_of("likes tea", "likes rum", choices.word()),
-                "scope": "account",
-            },
-        ),
-        (1, "PATCH /accounts/me/memories/{mem}", _word_as("text")),
+        (2, "POST /accounts/me/memories", bodies.memory),
+        (1, "PATCH /accounts/me/memories/{mem}", word_as("text")),
         (1, "DELETE /accounts/me/memories/{mem}", None),
-        (2, "POST /accounts/me/channels", _channel),
+        (2, "POST /accounts/me/channels", bodies.channel),
         (1, "PATCH /accounts/me/channels/{name}", lambda choices: {"agent": choices.agent()}),
         (1, "DELETE /accounts/me/channels/{name}", None),
-        (1, "PATCH /accounts/me", lambda choices: {"timezone": choices.one_of("UTC", "Europe/Berlin")}),
-        (1, "PUT /accounts/me/budget", lambda _: {"person_day": {"tokens": 100_000}}),
+        (1, "PATCH /accounts/me", one_of({"timezone": "UTC"}, {"timezone": "Europe/Berlin"})),
+        (1, "PUT /accounts/me/budget", always({"person_day": {"tokens": 100_000}})),
+        (1, "POST /accounts/me/keys", lambda choices: {"name": choices.name()}),
+        (1, "PATCH /accounts/me/keys/{key}", lambda choices: {"name": choices.name()}),
+        (1, "DELETE /accounts/me/keys/{key}", None),
+        (1, "GET /accounts/me/persons", None),
+        (1, "PUT /accounts/me/persons/{per}/budget", always({"day": {"tokens": 100_000}})),
+        (1, "DELETE /accounts/me/persons/{per}/budget", None),
+        (1, "GET /accounts/me/usage", None),
+        (1, "GET /accounts/me/audit", None),
     ],
 }
 
@@ -233,6 +159,8 @@ WEIGHTS: Mapping[str, float] = {
     "records": 3,
     "files": 2,
     "turns": 3,
+    "approvals": 3,
+    "sandboxes": 1,
     "conversations": 2,
     "protocols": 3,
     "deliveries": 2,

@@ -77,6 +77,16 @@ def is_dangling_reference(error: BaseException) -> bool:
     )
 
 
+@contextmanager
+def ignore_deletions() -> Iterator[None]:
+    """End a block early if it writes about a row that does not exist any more: nothing was written."""
+    try:
+        yield
+    except (RowDeleted, IntegrityError) as error:
+        if not is_dangling_reference(error):
+            raise
+
+
 def insert_on_conflict(table: Table, dialect: str) -> Insert:
     """Return an INSERT with `on_conflict_do_*`, which each dialect defines itself.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from delivery.background import log_errors
 from delivery.database.clock import utc_now
-from delivery.database.engine import Connection, Database
+from delivery.database.engine import Connection, Database, ignore_deletions
 from delivery.deliveries.transactions import Transaction
 from gateway.accounts.budget_periods import MICROS, OUTPUT_ESTIMATE, BudgetAmount
 from gateway.accounts.reservations import BudgetReservations, BudgetUsedUp, RequestReservation, new_usage
@@ -312,9 +312,12 @@ class MeteredTurn:
                 await self._meter.reservations.release(self._account, self._turn_input.turn, reserved)
 
     async def end(self) -> None:
-        """Record what no transaction has recorded, and give back what is reserved."""
+        """Record what no transaction has recorded, and give back what is reserved.
+
+        A deleted account has no usage.
+        """
         await self.release()
-        with log_errors("budgets", turn=self._turn_input.turn):
+        with log_errors("budgets", turn=self._turn_input.turn), ignore_deletions():
             await self.record()
 
 

@@ -20,6 +20,7 @@ from gateway.records.agent import AgentHook
 from gateway.records.errors import RecordNameTaken, RecordNotFound
 from gateway.records.fields import MASK
 from gateway.records.rules.endpoint_rules import CallableUrl
+from gateway.store.accounts import accounts
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +66,8 @@ async def create(
     trusted: bool = False,
     ordered: bool = False,
 ) -> EndpointWithSecret:
-    """Create an endpoint; generates a secret unless one is given."""
+    """Create an endpoint; generates a secret unless one is given. Raises RowDeleted without the account."""
+    await accounts.keep(connection, account)
     text = secret or new_secret()
     endpoint_id = new_id("whk")
     endpoint = Endpoint(

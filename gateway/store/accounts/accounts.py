@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Row, bindparam, insert, or_, select, update
 
 from delivery.database.clock import utc_now
-from delivery.database.engine import Connection
+from delivery.database.engine import Connection, RowDeleted
 from delivery.database.tables import UtcDateTime
 from gateway.store.key_tables import keys
 from gateway.store.tables import accounts
@@ -75,6 +75,16 @@ async def add_account(connection: Connection, account: Account) -> None:
     await connection.execute(
         insert(accounts).values(id=account.id, name=account.name, created_at=account.created_at)
     )
+
+
+async def keep(connection: Connection, account: str) -> None:
+    """Let an account not be deleted until this transaction ends; raises RowDeleted if it does not exist.
+
+    For rows that have an account and do not refer to it: those of the delivery tables.
+    """
+    wanted = select(accounts.c.id).where(accounts.c.id == account).with_for_update(read=True, key_share=True)
+    if (await connection.execute(wanted)).first() is None:
+        raise RowDeleted(account)
 
 
 async def get_account(

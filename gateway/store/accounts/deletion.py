@@ -22,8 +22,20 @@ from gateway.store.tables import (
 )
 
 
+async def lock_account(connection: Connection, account: str) -> None:
+    """Wait for the transactions that write rows of an account, and let no other begin until this one ends.
+
+    A deletion would not see what they commit later. They hold a lock of the account if they write a row that
+    refers to it, or `keep` it; most have locked a conversation before.
+    """
+    own = select(conversations.c.id).where(conversations.c.account == account).order_by(conversations.c.id)
+    await connection.execute(own.with_for_update())
+    await connection.execute(select(accounts.c.id).where(accounts.c.id == account).with_for_update())
+
+
 async def delete_account(connection: Connection, account: str) -> bool:
     """Delete an account, its records, conversations, turns, jobs and deliveries; False when there is none."""
+    await lock_account(connection, account)
     channels = select(records.c.id).where(records.c.account == account, records.c.kind == "channel")
     for table in (pairings, notes, channel_secrets):
         await connection.execute(delete(table).where(table.c.channel.in_(channels)))

@@ -19,7 +19,7 @@ from gateway.config.sign_in_settings import KeyScope
 from gateway.records.fields import Name
 from gateway.store import sandboxes
 from gateway.store.accounts import accounts as store
-from gateway.store.accounts import deletion, records, revisions
+from gateway.store.accounts import deletion, records
 from gateway.store.accounts.accounts import ApiKey
 from gateway.store.accounts.records import Record
 from gateway.web.admin.records import end_sign_ins
@@ -182,7 +182,7 @@ class _Deleted:
 
 
 async def _delete_rows(context: WebContext, account: str, connection: Connection) -> _Deleted:
-    await revisions.lock(connection, account)
+    await deletion.lock_account(connection, account)
     agents = await records.list_by_kind(connection, account, "agent")
     gone = _Deleted(
         workspaces=await records.list_by_kind(connection, account, "workspace"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, Field, StrictStr
 
@@ -16,6 +16,7 @@ from delivery.deliveries.store import NewDelivery
 from delivery.events.event import Event, EventType
 from delivery.webhooks.endpoints import Endpoint
 from gateway.records import webhooks
+from gateway.store.accounts import accounts
 from gateway.web.http.problems import HttpProblem, invalid
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 from sandbox.config import ConfigProblem as Fault
@@ -67,14 +68,21 @@ def _new_delivery(endpoint: Endpoint, event: Event) -> NewDelivery:
     )
 
 
+async def _get_enabled(connection: Connection, call: ApiCall[Any, NoContent]) -> Endpoint:
+    """Return the webhook of the request, for new deliveries to it; raises HttpProblem, RecordNotFound."""
+    await accounts.keep(connection, call.account)
+    endpoint = await webhooks.get(connection, call.account, call.path["id"])
+    if endpoint.disabled_at is not None:
+        raise HttpProblem(409, "this webhook is disabled; enable it first")
+    return endpoint
+
+
 async def send_test_event(call: ApiCall[NoContent, NoContent]) -> WebhookTestResponse:
     """Send a test event; its delivery has the outcome."""
     core = call.services
     event = Event.now(EventType.WEBHOOK_TEST, "", {"text": "This is a test."})
     async with call.context.database.begin() as connection:
-        endpoint = await webhooks.get(connection, call.account, call.path["id"])
-        if endpoint.disabled_at is not None:
-            raise HttpProblem(409, "this webhook is disabled; enable it first")
+        endpoint = await _get_enabled(connection, call)
         await delivery_store.create(connection, [_new_delivery(endpoint, event)])
         (delivery,) = await queries.list_for_event(connection, event.id, endpoint.id)
     core.transactions.wake_soon(WorkQueue.HOOK, endpoint.id, account=call.account)
@@ -87,9 +95,7 @@ async def replay_webhook(call: ApiCall[WebhookReplayCreate, NoContent]) -> Webho
     if not body.ids and body.after is None:
         raise invalid([Fault(pointer="/after", detail="give ids, or the moment to replay after")])
     async with call.context.database.begin() as connection:
-        endpoint = await webhooks.get(connection, call.account, call.path["id"])
-        if endpoint.disabled_at is not None:
-            raise HttpProblem(409, "this webhook is disabled; enable it first")
+        endpoint = await _get_enabled(connection, call)
         found = await _events(connection, endpoint, body)
         again = [_new_delivery(endpoint, event) for event in found[:MAX_EVENTS]]
         await delivery_store.send_again(connection, again)

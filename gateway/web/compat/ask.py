@@ -36,7 +36,7 @@ from gateway.web.http.attachments import AttachmentCreate, InvalidAttachment, in
 from gateway.web.http.problems import HttpProblem
 from gateway.web.http.route import ApiCall, ResponseModel
 from gateway.web.stream.frames import encode_json
-from gateway.web.stream.readers import READERS
+from gateway.web.stream.readers import KEY_REVOKED, READERS, StreamReader
 from gateway.web.stream.send_buffer import SLOW_AFTER_SECONDS
 from gateway.web.stream.turn_events import (
     TurnEnded,
@@ -50,7 +50,7 @@ from gateway.web.stream.turn_events import (
 ANSWER_TIMEOUT = 600.0
 """Seconds to wait for an answer that is not streamed."""
 
-STREAM_INTERRUPTED = "the gateway is stopping, or the key was revoked"
+STREAM_INTERRUPTED = "the gateway is stopping"
 
 NO_RETRY = {"x-should-retry": "false"}
 """Tells OpenAI's clients not to retry, because the turn is already queued."""
@@ -203,14 +203,15 @@ async def open_events(
 ) -> AsyncGenerator[AsyncGenerator[Item | None, None]]:
     """Yield the events of a turn while the key is valid and the gateway runs; None is a heartbeat.
 
-    The events raise HttpProblem at a heartbeat after the turn was deleted: none follows then.
+    The events raise HttpProblem when the key is revoked, and at a heartbeat after the turn was deleted.
     """
     with call.request.app[READERS].register(call.principal) as reader:
         async with (
             aclosing(with_heartbeat(events, reader.closed)) as received,
             aclosing(_until_deleted(call, received, turn)) as kept,
+            aclosing(_until_revoked(kept, reader)) as permitted,
         ):
-            yield kept
+            yield permitted
 
 
 async def _until_deleted(
@@ -220,6 +221,15 @@ async def _until_deleted(
         if one is None and await _is_deleted(call, turn):
             raise turn_deleted(turn)
         yield one
+
+
+async def _until_revoked(
+    events: AsyncGenerator[Item | None, None], reader: StreamReader
+) -> AsyncGenerator[Item | None, None]:
+    async for one in events:
+        yield one
+    if reader.is_revoked:
+        raise HttpProblem(401, KEY_REVOKED)
 
 
 async def _is_deleted(call: ApiCall[Any, Any], turn: str) -> bool:

@@ -18,6 +18,7 @@ from gateway.web.http.problems import HttpProblem
 _log = structlog.get_logger(__name__)
 
 KEY_CHECK_SECONDS = 2.0
+KEY_REVOKED = "the key was revoked"
 
 ListValidKeys = Callable[[Collection[str]], Awaitable[set[str]]]
 """Return which keys, by id, are still valid."""
@@ -33,6 +34,11 @@ class StreamReader:
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.code = 1000
         self.reason = ""
+
+    @property
+    def is_revoked(self) -> bool:
+        """Whether it is closed because its key is not valid any more."""
+        return self.reason == KEY_REVOKED
 
     def close(self, code: int, reason: str) -> None:
         """Request that the connection closes; the first reason counts."""
@@ -86,7 +92,7 @@ class StreamReaders:
         """Close the connections of a key that is no longer valid."""
         for reader in self._open:
             if reader.principal is not None and reader.principal.key == key:
-                reader.close(4401, "the key was revoked")
+                reader.close(4401, KEY_REVOKED)
 
     async def close_all(self, _application: object = None) -> None:
         """Close every connection because the gateway stops."""

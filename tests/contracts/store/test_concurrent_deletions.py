@@ -12,21 +12,28 @@ import pytest
 from sqlalchemy import select
 from structlog.testing import capture_logs
 
+from channels.message import Address
 from databases import until_waiting
-from delivery.database.engine import Database
-from delivery.database.tables import deliveries, destinations
+from delivery.database.engine import Connection, Database, RowDeleted
+from delivery.database.tables import deliveries, destinations, outbox, streams
+from delivery.database.tables import endpoints as endpoint_table
 from delivery.deliveries import destinations as destination_store
 from delivery.deliveries import store as delivery_store
 from delivery.deliveries.attempt import DeliveryState
 from delivery.deliveries.route import RouteKind
 from delivery.deliveries.store import NewDelivery
+from delivery.deliveries.transactions import Transaction
 from delivery.events.event import Event, EventType
 from delivery.webhooks import endpoints
 from delivery.webhooks.endpoints import Endpoint
 from gateway.agents.port import Agent, AgentEvent, Finished, Tools, TurnInput
 from gateway.agents.shell import ShellAgent
+from gateway.conversations.direct_messages import send_direct
+from gateway.records import webhooks
+from gateway.records.rules.endpoint_rules import CallableUrl
 from gateway.store.accounts import deletion
 from gateway.store.conversations import conversations, messages
+from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.messages import MessageRow
 from gateway.store.turn_state import TurnState
 from gateway.turns.worker import REFERENCE_DELETED
@@ -35,6 +42,7 @@ from statement_recorder import recorded_statements
 from turn_worker import TurnWorkerHarness, open_turn_worker
 
 HOOK = "whk_1"
+ADDRESS = Address(channel="chn_1", room="1")
 MESSAGE = MessageRow(
     id="msg_1",
     role="user",
@@ -188,3 +196,32 @@ async def test_an_endpoint_is_disabled_once(harness: TurnWorkerHarness) -> None:
         assert reported == [True, False, False]
         await endpoints.delete_endpoint(connection, harness.agent.account, HOOK)
         assert not await delivery_store.disable_endpoint(connection, HOOK, why=endpoints.DELETED)
+
+
+async def test_what_is_written_while_an_account_is_deleted_goes_with_it(harness: TurnWorkerHarness) -> None:
+    """A deletion waits until a conversation and a webhook are created, and leaves nothing of them."""
+    account = harness.agent.account
+    new = Conversation(id="cnv_new", account=account, agent=harness.agent.id, created_at=datetime.now(UTC))
+
+    async def delete_account() -> bool:
+        async with harness.database.begin() as connection:
+            return await deletion.delete_account(connection, account)
+
+    async def create_webhook(connection: Connection) -> None:
+        url = CallableUrl("https://example.org")
+        await webhooks.create(connection, harness.vault, account, url=url, events=("*",))
+
+    async with harness.transactions.begin("test") as tx:
+        await conversations.insert_conversation(tx.connection, new)
+        await create_webhook(tx.connection)
+        tx.emit(Event.now(EventType.MESSAGE_RECEIVED, new.id, {"text": "a secret"}))
+        deleting = asyncio.ensure_future(delete_account())
+        await until_waiting(harness.database)
+    assert await deleting
+    async with harness.database.begin() as connection:
+        with pytest.raises(RowDeleted):
+            await create_webhook(connection)
+        with pytest.raises(RowDeleted):
+            await send_direct(Transaction(connection), account, ADDRESS, "a code", key="1")
+        for table in (streams, outbox, endpoint_table):
+            assert (await connection.execute(select(table.c.account))).all() == []

@@ -73,6 +73,38 @@ async def test_m5_a_revoked_key_is_over_and_its_sockets_are_cut(tmp_path: Path) 
         assert (await mine.call("GET", "/accounts/me")).status == 200
 
 
+WAITING_REQUESTS = {
+    "/v1/chat/completions": {"model": "default", "messages": [{"role": "user", "content": "!sleep 600"}]},
+    "/v1/responses": {"model": "default", "input": "!sleep 600"},
+    "/a2a": {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "SendMessage",
+        "params": {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "!sleep 600"}]}},
+    },
+}
+
+
+async def _count_running(client: ApiClient) -> int:
+    return len((await client.call("GET", "/turns?state=running")).body["items"])
+
+
+async def test_m5_a_request_that_waits_ends_with_its_key(tmp_path: Path) -> None:
+    """The reason is the key and not the gateway: a client that repeats the request would not succeed."""
+    async with gateway(tmp_path / "data") as process, aiohttp.ClientSession() as session:
+        mine, second, key = await _made(process, session)
+        waiting = [
+            asyncio.create_task(second.call("POST", path, body)) for path, body in WAITING_REQUESTS.items()
+        ]
+        async with asyncio.timeout(60):
+            while await _count_running(mine) < len(waiting):  # noqa: ASYNC110 - over HTTP
+                await asyncio.sleep(0.05)
+            await mine.call("DELETE", f"/accounts/me/keys/{key}")
+            answers = await asyncio.gather(*waiting)
+    assert [answer.status for answer in answers] == [401] * len(waiting)
+    assert all("revoked" in str(answer.body) for answer in answers)
+
+
 async def test_m5_a_key_revoked_on_one_replica_is_over_on_the_other(tmp_path: Path) -> None:
     """The other replica refuses it within a second and cuts its socket within five."""
     try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from agent_tools import RecordingTools
 from delivery.database.clock import utc_now
@@ -29,7 +31,7 @@ from gateway.agents.port import (
 )
 from gateway.config.setting_types import PriceSettings
 from gateway.observability.metrics import Metrics
-from gateway.store.accounts import budgets
+from gateway.store.accounts import budgets, deletion
 from gateway.store.accounts import usage as store
 from gateway.store.accounts.usage import Amount
 from gateway.store.conversations import conversations
@@ -148,3 +150,15 @@ def test_no_budget_is_no_limit() -> None:
     assert budget_problem(Budget(), used, owner="x", raised_by="y") is None
     assert "sandbox seconds" in (budget_problem(Budget(seconds=1), used, owner="x", raised_by="y") or "")
     assert "money" in (budget_problem(Budget(cost=1), used, owner="x", raised_by="y") or "")
+
+
+async def test_a_deleted_account_has_no_usage(database: Database, account: str) -> None:
+    """The account of a turn that asks a model is deleted: nothing is recorded, and no failure logged."""
+    agent = MeteredAgent(ThreeCallAgent(), UsageMeter(database, Metrics(), PRICES))
+    with capture_logs() as logs:
+        async with aclosing(agent.run(turn_input("trn_1"), RecordingTools())) as steps:
+            await anext(steps)
+            async with database.begin() as connection:
+                await deletion.delete_account(connection, account)
+    assert logs == []
+    assert await usage_totals(database, account) == Amount()

@@ -1,0 +1,59 @@
+"""The accounts of a storm: two that stay, and visitors, which are deleted while they are used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import aiohttp
+
+from bench.storm.bodies import MODEL, SHELL
+from bench.storm.choices import DEFAULT, THINKER, Choices
+
+OPERATOR_KEY = "an-admin-key-of-the-operator-of-a-storm"
+LASTING = (
+    ("sandboxes", "asking", {"provider": "host", "permissionMode": "ask"}),
+    ("sandboxes", "working", {"provider": "host", "permissionMode": "bypass"}),
+    ("agents", THINKER, {"model": MODEL, "sandbox": "asking"}),
+    ("agents", DEFAULT, {"model": SHELL, "sandbox": "working"}),
+)
+"""Records of each account that no request deletes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StormAccount:
+    """An account: its key, and the ids that its requests choose."""
+
+    key: str
+    choices: Choices
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of its requests."""
+        return {"Authorization": f"Bearer {self.key}"}
+
+
+async def create_account(session: aiohttp.ClientSession, url: str, name: str) -> tuple[str, str]:
+    """Create an account as the operator; returns its id and key."""
+    headers = {"Authorization": f"Bearer {OPERATOR_KEY}"}
+    async with session.post(f"{url}/accounts", json={"name": name}, headers=headers) as answer:
+        made = await answer.json()
+        answer.raise_for_status()
+    return str(made["id"]), str(made["key"])
+
+
+async def prepare_account(session: aiohttp.ClientSession, url: str, account: StormAccount) -> None:
+    """Add the records that no request deletes, and keep the account's key."""
+    for path, name, config in LASTING:
+        body = {"name": name, "config": config}
+        async with session.post(f"{url}/accounts/me/{path}", json=body, headers=account.headers) as answer:
+            if answer.status not in {201, 409}:
+                raise RuntimeError(f"{answer.status} for {body}: {await answer.text()}")
+    async with session.get(f"{url}/accounts/me/keys", headers=account.headers) as answer:
+        account.choices.kept.update(key["id"] for key in (await answer.json())["items"])
+
+
+async def delete_account(session: aiohttp.ClientSession, url: str, account: str) -> tuple[int, str]:
+    """Delete an account as the operator; returns the status and the answer."""
+    headers = {"Authorization": f"Bearer {OPERATOR_KEY}"}
+    async with session.delete(f"{url}/accounts/{account}", headers=headers) as answer:
+        return answer.status, await answer.text()
