@@ -13,7 +13,7 @@ import aiohttp
 from bench.chaos.deployment import Deployment
 from bench.storm.accounts import StormAccount
 from bench.storm.choices import CONVERSATIONS
-from bench.storm.clients import count_answers, deny_all
+from bench.storm.clients import count_answers
 from bench.storm.plan import StormPlan, StormReport
 
 FIRST_CHAT = 1000
@@ -27,16 +27,23 @@ FINAL = ("completed", "failed")
 """How the last turn of a conversation ends: its agent may have been deleted."""
 
 
-async def check_answers(deployment: Deployment, plan: StormPlan, report: StormReport) -> None:
-    """Ask for an answer in every chat and in every named conversation, once agents handle all of them."""
-    chats = range(FIRST_CHAT, FIRST_CHAT + plan.chats)
-    async with deployment.replicas[0].http() as session:
-        for conversation in [*(await deployment.conversations()).values(), *CONVERSATIONS]:
+async def let_agents_answer(deployment: Deployment, account: StormAccount, report: StormReport) -> None:
+    """Have the agent handle every conversation of an account."""
+    url = deployment.replicas[0].url
+    async with aiohttp.ClientSession(url, headers=account.headers) as session:
+        async with session.get("/conversations?limit=100") as answer:
+            conversations = [item["id"] for item in (await answer.json())["items"]]
+        for conversation in conversations:
             path = f"/conversations/{conversation}/handover"
             async with session.post(path, json={"state": "agent"}) as answer:
                 if answer.status not in {200, 404}:
                     report.errors.append(f"{answer.status} POST {path}: {await answer.text()}")
-        await deny_all(session)
+
+
+async def check_answers(deployment: Deployment, plan: StormPlan, report: StormReport) -> None:
+    """Ask for an answer in every chat and in every named conversation."""
+    chats = range(FIRST_CHAT, FIRST_CHAT + plan.chats)
+    async with deployment.replicas[0].http() as session:
         for chat in chats:
             await deployment.platform.say(chat, f"!echo last of {chat}")
         await asyncio.gather(*(_check_turn(session, name, report) for name in CONVERSATIONS))
@@ -61,22 +68,18 @@ async def _check_turn(session: aiohttp.ClientSession, conversation: str, report:
     end = time.monotonic() + REST_SECONDS
     while "statusUrl" in turn and state not in FINAL and time.monotonic() < end:
         await asyncio.sleep(0.2)
-        await deny_all(session)
         async with session.get(turn["statusUrl"]) as found:
             state = (await found.json()).get("state", str(found.status))
     if state not in FINAL:
         report.unanswered.append(f"the last turn of conversation {conversation}: {state}")
 
 
-async def check_rest(deployment: Deployment, accounts: list[StormAccount], report: StormReport) -> None:
-    """Wait until no queue that empties has rows; calls that wait for a person are denied."""
+async def check_rest(deployment: Deployment, report: StormReport) -> None:
+    """Wait until no queue that empties has rows."""
     end = time.monotonic() + REST_SECONDS
     report.waiting = await _measure_waiting(deployment)
     while report.waiting and time.monotonic() < end:
         await asyncio.sleep(2.0)
-        for account in accounts:
-            async with aiohttp.ClientSession(deployment.replicas[0].url, headers=account.headers) as session:
-                await deny_all(session)
         report.waiting = await _measure_waiting(deployment)
 
 

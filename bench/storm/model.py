@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
@@ -11,6 +12,10 @@ from openai_server import Fault, ScriptedTurn, ToolCall
 TEXT_WEIGHT, CALL_WEIGHT, FAULT_WEIGHT = 50, 45, 5
 MAX_CALLS = 3
 SLOW_SHARE, SLOW_SECONDS = 0.1, 1.5
+LAST_WORDS = "the last words in"
+LAST = re.compile(rf"{LAST_WORDS} \w+")
+"""A text that the model repeats at once: somebody waits for exactly this answer."""
+
 WORDS = ("tea", "rum", "a dove", "two pigeons", "**bold** and `code`", "a line\nand another")
 
 FAULTS: Sequence[Fault] = tuple(fault for fault in get_args(Fault) if fault not in {"hang", "stall"})
@@ -52,6 +57,8 @@ def storm_model(seed: int) -> Callable[[dict[str, Any]], ScriptedTurn]:
     chosen = random.Random(seed)
 
     def answer(body: dict[str, Any]) -> ScriptedTurn:
+        if words := _wanted_words(body):
+            return ScriptedTurn(text=words)
         delay = SLOW_SECONDS if chosen.random() < SLOW_SHARE else 0.0
         (kind,) = chosen.choices(("text", "calls", "fault"), (TEXT_WEIGHT, CALL_WEIGHT, FAULT_WEIGHT))
         if kind == "fault":
@@ -62,6 +69,13 @@ def storm_model(seed: int) -> Callable[[dict[str, Any]], ScriptedTurn]:
         )
 
     return answer
+
+
+def _wanted_words(body: Mapping[str, Any]) -> str:
+    """Return the words that a person asked for and has not got, or an empty text."""
+    said = [(one["role"], LAST.search(str(one.get("content")))) for one in body["messages"]]
+    found = [(role, asked[0]) for role, asked in said if asked]
+    return found[-1][1] if found and found[-1][0] == "user" else ""
 
 
 def _choose_calls(chosen: random.Random, body: Mapping[str, Any]) -> list[ToolCall]:

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import shutil
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
 
 from bench.chaos.deployment import Deployment, open_deployment
 from bench.storm.accounts import OPERATOR_KEY, StormAccount, create_account, prepare_account
-from bench.storm.checks import FIRST_CHAT, check_answers, check_rest, check_streams, is_error
+from bench.storm.checks import (
+    FIRST_CHAT,
+    check_answers,
+    check_rest,
+    check_streams,
+    is_error,
+    let_agents_answer,
+)
 from bench.storm.choices import Choices
 from bench.storm.clients import StormClient, decide_until, visit, write_until
 from bench.storm.model import storm_model
 from bench.storm.plan import StormPlan, StormReport
 from bench.storm.readers import StormReader
 from bench.storm.receiver import run_receiver
+from bench.storm.rooms import check_room, open_rooms, talk_until
 from openai_server import OpenAIServer
 
 TABLE = re.compile(r"^COPY public\.(\w+) [^\n]*\n(.*?)^\\\.$", re.MULTILINE | re.DOTALL)
@@ -48,9 +58,11 @@ async def run(plan: StormPlan, directory: Path) -> StormReport:
             directory, replicas=plan.replicas, env=ENV | {"OPENAI_BASE_URL": model.base_url}
         ) as deployment,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
+        AsyncExitStack() as stack,
     ):
         owners: dict[str, str] = {}
         accounts = await _open_accounts(session, deployment, plan, receiver=receiver, owners=owners)
+        rooms = await stack.enter_async_context(open_rooms(session, deployment.replicas[0].url, accounts[1]))
         client = StormClient(session=session, deployment=deployment, accounts=accounts, report=report)
         end = time.monotonic() + plan.seconds
         async with asyncio.TaskGroup() as group:
@@ -58,9 +70,18 @@ async def run(plan: StormPlan, directory: Path) -> StormReport:
                 group.create_task(visit(client, 100 * place, end, receiver=receiver, owners=owners))
                 for place in range(plan.visitors)
             ]
+            for room in rooms:
+                group.create_task(talk_until(end, room, accounts[1].choices))
             _start_all(group, client, plan, end)
-        await check_answers(deployment, plan, report)
-        await check_rest(deployment, accounts, report)
+        async with asyncio.TaskGroup() as group:
+            deciding = [group.create_task(decide_until(math.inf, deployment, one)) for one in accounts]
+            for account in accounts:
+                await let_agents_answer(deployment, account, report)
+            await check_answers(deployment, plan, report)
+            await asyncio.gather(*(check_room(room, report) for room in rooms))
+            await check_rest(deployment, report)
+            for task in deciding:
+                task.cancel()
         await check_streams(deployment, report)
         for process in deployment.replicas:
             await process.stop()
