@@ -20,7 +20,7 @@ FIRST_CHAT = 1000
 REST_SECONDS = 180.0
 """How long the gateways may take afterwards until nothing waits and every chat is answered."""
 
-WAITING = ("turns.queued", "turns.running", "jobs.running", "events.unpublished")
+WAITING = ("turns.queued", "turns.running", "turns.waiting", "jobs.running", "events.unpublished")
 """Queues that are empty at rest; deliveries to an address that does not answer wait for hours."""
 
 FINAL = ("completed", "failed")

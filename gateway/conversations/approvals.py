@@ -354,12 +354,16 @@ async def answer_in(
 async def _get_decidable(
     tx: Transaction, account: str, approval_id: str, by: str, decision_context: DecisionContext | None
 ) -> Approval:
-    """Return an approval that a person may decide; raises ApprovalNotFound, NotAllowed."""
+    """Return an approval that a person may decide, and lock its turn; raises ApprovalNotFound, NotAllowed.
+
+    Of two decisions at once the second one must see the first: the last one continues the turn.
+    """
     approval = await store.get(tx.connection, account, approval_id)
     if approval is None:
         raise ApprovalNotFound(f"there is no approval {approval_id!r}")
     if decision_context is not None:
         await _check_may_decide(tx, approval, by, decision_context)
+    await turns.lock(tx.connection, approval.turn)
     return approval
 
 

@@ -300,6 +300,14 @@ async def pause(connection: Connection, turn: Turn, *, fence: int, state: bytes)
     return paused.rowcount == 1
 
 
+async def lock(connection: Connection, turn: str) -> None:
+    """Let no other transaction change a turn, or decide one of its approvals, until this one ends.
+
+    It comes before locks of the turn's approvals, as at the end of a turn.
+    """
+    await connection.execute(select(turns.c.id).where(turns.c.id == turn).with_for_update(key_share=True))
+
+
 async def requeue(connection: Connection, turn: str, *, from_state: TurnState) -> bool:
     """Put a waiting or released turn back into the queue at its old position."""
     changed = await connection.execute(
