@@ -23,7 +23,9 @@ from bench.storm.run import run
 COLUMNS = (
     "replicas",
     "kills",
+    "restarts",
     "NATS kills",
+    "database restarts",
     "requests",
     "2xx",
     "4xx",
@@ -35,7 +37,7 @@ COLUMNS = (
     "deadlocks",
     "not answered",
     "not at rest",
-    "cut by a kill",
+    "cut by an outage",
     "seed",
 )
 SHOWN = 20
@@ -49,7 +51,9 @@ def row(report: StormReport) -> tuple[object, ...]:
     return (
         report.plan.replicas,
         report.plan.kills,
+        report.plan.restarts,
         report.plan.nats_kills,
+        report.plan.database_restarts,
         report.requests,
         by_class[2],
         by_class[4],
@@ -75,6 +79,8 @@ def parse_plan(arguments: list[str] | None = None) -> tuple[StormPlan, bool, Pat
     parser.add_argument("--readers", type=int, default=6, help="WebSockets that follow conversations")
     parser.add_argument("--visitors", type=int, default=2, help="accounts at once that come and are deleted")
     parser.add_argument("--kills", type=int, default=0, help="kill -9 of a replica during the storm")
+    parser.add_argument("--restarts", type=int, default=0, help="SIGTERM of a replica, and its start")
+    parser.add_argument("--database-restarts", type=int, default=0, help="crashes of PostgreSQL")
     parser.add_argument("--nats-kills", type=int, default=0, help="kill -9 of the broker during the storm")
     parser.add_argument("--replicas", type=int, choices=(1, 2), default=2)
     parser.add_argument("--seed", type=int, default=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -17,12 +18,15 @@ from bench.storm.accounts import StormAccount, create_account, delete_account, p
 from bench.storm.choices import Choices
 from bench.storm.plan import StormReport
 from bench.storm.requests import CHAT_COMMANDS, Request, choose_request
+from gateway_process import GatewayProcess
 
 REQUEST_SECONDS = 60.0
 """An answer that takes longer counts as none."""
 
 KILL_SECONDS = 1.0
 """Seconds after which it is known that a connection broke because its replica was killed."""
+
+UNAVAILABLE = 503
 
 COMMAND_SHARE = 0.5
 ANSWER_SECONDS = 10.0
@@ -42,6 +46,8 @@ class StormClient:
     deployment: Deployment
     accounts: list[StormAccount]
     report: StormReport
+    may_refuse: Callable[[GatewayProcess], bool]
+    """Whether a gateway may refuse a request, or cut it off, at this moment."""
 
     async def send_until(self, end: float) -> None:
         """Send one request after the other."""
@@ -52,7 +58,7 @@ class StormClient:
     async def _send(self, account: StormAccount, request: Request) -> None:
         process = account.choices.one_of(*self.deployment.replicas)
         body = {"data" if isinstance(request.body, bytes) else "json": request.body}
-        pid, was_ready = process.pid, process.ready.is_set()
+        pid, could_refuse = process.pid, self.may_refuse(process)
         try:
             async with (
                 asyncio.timeout(REQUEST_SECONDS),
@@ -66,12 +72,15 @@ class StormClient:
             self.report.late.append(f"{sent:%H:%M:%S} {request.method} {request.path} {request.body}")
         except aiohttp.ClientError as error:
             await asyncio.sleep(KILL_SECONDS)
-            if was_ready and process.pid == pid:
-                self.report.errors.append(f"{error!r} {request.method} {request.path} {request.body}")
-            else:
+            if could_refuse or process.pid != pid or self.may_refuse(process):
                 self.report.cut += 1
+            else:
+                self.report.errors.append(f"{error!r} {request.method} {request.path} {request.body}")
         else:
-            self._count(account.choices, request, answer.status, text)
+            if answer.status == UNAVAILABLE and (could_refuse or self.may_refuse(process)):
+                self.report.cut += 1
+            else:
+                self._count(account.choices, request, answer.status, text)
 
     def _count(self, choices: Choices, request: Request, status: int, text: str) -> None:
         self.report.statuses[f"{request.method} {request.route}", status] += 1

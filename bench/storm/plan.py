@@ -11,7 +11,7 @@ from bench.storm.requests import OPERATIONS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StormPlan:
-    """What to run: so many clients for so many seconds, people in chats, and kills of replicas and NATS."""
+    """What to run: so many clients for so many seconds, people in chats, and so many outages."""
 
     seconds: float = 60.0
     clients: int = 16
@@ -19,7 +19,9 @@ class StormPlan:
     readers: int = 6
     visitors: int = 2
     kills: int = 0
+    restarts: int = 0
     nats_kills: int = 0
+    database_restarts: int = 0
     replicas: int = 2
     seed: int = 1
     kinds: Sequence[str] = tuple(OPERATIONS)
@@ -27,7 +29,7 @@ class StormPlan:
 
 @dataclass(slots=True, kw_only=True)
 class StormReport:
-    """What was counted. `cut` are requests whose replica was killed; every list is of faults."""
+    """What was counted. `cut` are requests whose replica or database went away; every list is of faults."""
 
     plan: StormPlan
     statuses: Counter[tuple[str, int]] = field(default_factory=Counter)

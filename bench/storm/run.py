@@ -25,6 +25,7 @@ from bench.storm.checks import (
 from bench.storm.choices import Choices
 from bench.storm.clients import StormClient, decide_until, visit, write_until
 from bench.storm.model import storm_model
+from bench.storm.outages import Outages
 from bench.storm.plan import StormPlan, StormReport
 from bench.storm.readers import StormReader
 from bench.storm.receiver import run_receiver
@@ -63,7 +64,14 @@ async def run(plan: StormPlan, directory: Path) -> StormReport:
         owners: dict[str, str] = {}
         accounts = await _open_accounts(session, deployment, plan, receiver=receiver, owners=owners)
         rooms = await stack.enter_async_context(open_rooms(session, deployment.replicas[0].url, accounts[1]))
-        client = StormClient(session=session, deployment=deployment, accounts=accounts, report=report)
+        outages = Outages(deployment=deployment, plan=plan)
+        client = StormClient(
+            session=session,
+            deployment=deployment,
+            accounts=accounts,
+            report=report,
+            may_refuse=outages.may_refuse,
+        )
         end = time.monotonic() + plan.seconds
         async with asyncio.TaskGroup() as group:
             visits = [
@@ -73,6 +81,7 @@ async def run(plan: StormPlan, directory: Path) -> StormReport:
             for room in rooms:
                 group.create_task(talk_until(end, room, accounts[1].choices))
             _start_all(group, client, plan, end)
+            outages.start(group, end)
         async with asyncio.TaskGroup() as group:
             deciding = [group.create_task(decide_until(math.inf, deployment, one)) for one in accounts]
             for account in accounts:
@@ -113,7 +122,7 @@ async def _open_accounts(
 
 
 def _start_all(group: asyncio.TaskGroup, client: StormClient, plan: StormPlan, end: float) -> None:
-    """Start clients, chats, readers and kills; all end when the time is over."""
+    """Start clients, chats and readers; all end when the time is over."""
     first = client.accounts[0]
     for _ in range(plan.clients):
         group.create_task(client.send_until(end))
@@ -129,22 +138,6 @@ def _start_all(group: asyncio.TaskGroup, client: StormClient, plan: StormPlan, e
         group.create_task(reader.read_until(end))
     for account in client.accounts:
         group.create_task(decide_until(end, client.deployment, account))
-    group.create_task(_kill_gateways(client.deployment, plan))
-    group.create_task(_kill_nats(client.deployment, plan))
-
-
-async def _kill_gateways(deployment: Deployment, plan: StormPlan) -> None:
-    """Kill one replica after the other with SIGKILL, at equal distances."""
-    for number in range(plan.kills):
-        await asyncio.sleep(plan.seconds / (plan.kills + 1))
-        await deployment.kill_gateway(number % len(deployment.replicas))
-
-
-async def _kill_nats(deployment: Deployment, plan: StormPlan) -> None:
-    """Kill the broker with SIGKILL and start it again, at equal distances."""
-    for _ in range(plan.nats_kills):
-        await asyncio.sleep(plan.seconds / (plan.nats_kills + 1))
-        await deployment.kill_nats()
 
 
 def _keep_database(deployment: Deployment, directory: Path, deleted: list[str], report: StormReport) -> None:

@@ -55,12 +55,13 @@ def assemble(
 ) -> web.Application:
     """Return an application of these routes."""
     authenticator = Authenticator.for_context(context)
+    audit_writer = audit.AuditWriter(context.database)
     application = web.Application(
         middlewares=[
             request_metrics.middleware(context.observe_request),
             compress_middleware,
             problem_middleware,
-            audit.middleware(context, authenticator),
+            audit.middleware(audit_writer, authenticator),
             authenticator.middleware(),
             cors.middleware(context),
         ],
@@ -72,6 +73,7 @@ def assemble(
         },
     )
     application.on_response_prepare.append(_set_headers)
+    application.on_cleanup.append(audit_writer.close)
     application[CONTEXT] = context
     application[AUTHENTICATOR] = authenticator
     for route in routes:

@@ -31,9 +31,9 @@ class AuditRow:
 _COLUMNS = [audit.c[name] for name in AuditRow.__dataclass_fields__]
 
 
-async def record(connection: Connection, entry: AuditRow) -> None:
-    """Write a deed down."""
-    await connection.execute(insert(audit).values(asdict(entry)))
+async def record(connection: Connection, *entries: AuditRow) -> None:
+    """Write deeds down, in their order."""
+    await connection.execute(insert(audit), [asdict(entry) for entry in entries])
 
 
 async def list_entries(

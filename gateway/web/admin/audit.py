@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
 from http import HTTPStatus
 
@@ -11,20 +15,23 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from delivery.background import log_errors
 from delivery.database.clock import utc_now
-from delivery.database.engine import DatabaseUnavailable
+from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.events.event import new_id
 from gateway.store.accounts import audit_log
 from gateway.store.accounts.audit_log import AuditRow
 from gateway.web.http.auth import PRINCIPAL, SAFE_METHODS, Access, AdminAccess, Authenticator, KeyAccess
-from gateway.web.http.context import WebContext
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import Handler, translate_error
 from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel
 
 log = structlog.get_logger(__name__)
 
-RecordRequest = Callable[[web.Request, int, bytes], Awaitable[None]]
+MAX_WAITING = 1000
+"""How many entries wait in memory while the database does not answer."""
+
+RETRY_SECONDS = 1.0
 
 
 class AuditEntryResponse(ResponseModel):
@@ -39,7 +46,72 @@ class AuditEntryResponse(ResponseModel):
     address: str
 
 
-def middleware(context: WebContext, authenticator: Authenticator) -> Middleware:
+class AuditWriter:
+    """Writes entries to the database. While it does not answer, they wait in memory.
+
+    Entries that are never written, because too many wait or the process ends, go to the log.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._waiting: deque[AuditRow] = deque()
+        self._retrying: asyncio.Task[None] | None = None
+
+    async def write(self, entry: AuditRow) -> None:
+        """Write an entry, now or when the database answers again."""
+        self._waiting.append(entry)
+        if self._retrying is not None:
+            self._drop(keep=MAX_WAITING)
+            return
+        try:
+            await self._write_waiting()
+        except DatabaseUnavailable as error:
+            log.warning("audit.write_delayed", error=str(error))
+            self._start_retrying()
+
+    async def close(self, _application: object = None) -> None:
+        """Write what waits; what the database does not take goes to the log."""
+        if self._retrying is not None:
+            self._retrying.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._retrying
+        with suppress(DatabaseUnavailable):
+            await self._write_waiting()
+        self._drop(keep=0)
+
+    def _start_retrying(self) -> None:
+        if self._retrying is None:
+            self._retrying = asyncio.create_task(self._retry())
+
+    async def _retry(self) -> None:
+        with log_errors("audit"):
+            while self._waiting:
+                await asyncio.sleep(RETRY_SECONDS)
+                with suppress(DatabaseUnavailable):
+                    await self._write_waiting()
+        self._retrying = None
+
+    async def _write_waiting(self) -> None:
+        """Write all entries that wait in one transaction; those of other requests may be among them."""
+        entries = tuple(self._waiting)
+        if not entries:
+            return
+        self._waiting.clear()
+        try:
+            async with self._database.begin() as connection:
+                await audit_log.record(connection, *entries)
+        except BaseException:
+            self._waiting.extendleft(reversed(entries))
+            raise
+
+    def _drop(self, *, keep: int) -> None:
+        """Log the oldest entries in place of writing them."""
+        while len(self._waiting) > keep:
+            entry = asdict(self._waiting.popleft())
+            log.error("audit.write_failed", **entry | {"created_at": entry["created_at"].isoformat()})
+
+
+def middleware(writer: AuditWriter, authenticator: Authenticator) -> Middleware:
     """Return the aiohttp middleware that records the requests to administrative routes."""
 
     @web.middleware
@@ -50,9 +122,9 @@ def middleware(context: WebContext, authenticator: Authenticator) -> Middleware:
         try:
             response = await handler(request)
         except Exception as error:
-            await _record(context, authenticator, request, translate_error(error).status, created_id="")
+            await _record(writer, authenticator, request, translate_error(error).status, created_id="")
             raise
-        await _record(context, authenticator, request, response.status, created_id=_created_id(response))
+        await _record(writer, authenticator, request, response.status, created_id=_created_id(response))
         return response
 
     return record
@@ -79,7 +151,7 @@ def _created_id(response: web.StreamResponse) -> str:
 
 
 async def _record(
-    context: WebContext, authenticator: Authenticator, request: web.Request, status: int, *, created_id: str
+    writer: AuditWriter, authenticator: Authenticator, request: web.Request, status: int, *, created_id: str
 ) -> None:
     principal = request.get(PRINCIPAL)
     access = _access_of(request, authenticator.access_by_route)
@@ -96,12 +168,7 @@ async def _record(
         address=authenticator.client_address(request)[:80],
         created_at=utc_now(),
     )
-    try:
-        async with context.database.begin() as connection:
-            await audit_log.record(connection, entry)
-    except DatabaseUnavailable as error:
-        about = {"actor": entry.actor, "action": entry.action, "status": status}
-        log.error("audit.write_failed", **about, error=str(error))  # noqa: TRY400
+    await writer.write(entry)
 
 
 async def list_entries(call: ApiCall[NoContent, PageQuery]) -> ListPage[AuditEntryResponse]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,8 +45,9 @@ async def wait_for_two_questions(harness: TurnWorkerHarness) -> tuple[Turn, Sequ
 
 async def until_waiting_or_done(database: Database, other: asyncio.Future[Approval]) -> None:
     """Wait until a transaction waits for a lock, or the other decision is made."""
-    waiting: asyncio.Future[None] = asyncio.ensure_future(until_waiting(database))
-    await asyncio.wait({waiting, other}, return_when=asyncio.FIRST_COMPLETED)
+    waiting = asyncio.ensure_future(until_waiting(database))
+    both: set[asyncio.Future[Any]] = {waiting, other}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
 
 
