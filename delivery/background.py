@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import structlog
 
 log = structlog.get_logger(__name__)
+
+Result = TypeVar("Result")
 
 
 @contextmanager
@@ -25,6 +28,22 @@ def log_errors(task: str, **ids: str) -> Iterator[None]:
             log.warning("background_task.interrupted", task=task, error=str(error), **ids)
         else:
             log.exception("background_task.failed", task=task, **ids)
+
+
+async def finish(work: Awaitable[Result]) -> Result:
+    """Await work that goes on if the caller is cancelled.
+
+    The error of work whose callers are all cancelled is dropped; asyncio would log it with a traceback.
+    """
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(_drop_error)
+    return await asyncio.shield(task)
+
+
+def _drop_error(task: asyncio.Future[Any]) -> None:
+    """Have asyncio regard the error of a task as handled."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def wait_for_any(*events: asyncio.Event, timeout: float | None = None) -> None:

@@ -31,7 +31,9 @@ log = structlog.get_logger(__name__)
 MAX_WAITING = 1000
 """How many entries wait in memory while the database does not answer."""
 
-RETRY_SECONDS = 1.0
+RETRY_SECONDS = 0.5
+CLOSE_SECONDS = 3.0
+"""How long entries wait for the database when the process ends."""
 
 
 class AuditEntryResponse(ResponseModel):
@@ -52,8 +54,15 @@ class AuditWriter:
     Entries that are never written, because too many wait or the process ends, go to the log.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        retry_seconds: float = RETRY_SECONDS,
+        close_seconds: float = CLOSE_SECONDS,
+    ) -> None:
         self._database = database
+        self._retry_seconds, self._close_seconds = retry_seconds, close_seconds
         self._waiting: deque[AuditRow] = deque()
         self._retrying: asyncio.Task[None] | None = None
 
@@ -75,8 +84,9 @@ class AuditWriter:
             self._retrying.cancel()
             with suppress(asyncio.CancelledError):
                 await self._retrying
-        with suppress(DatabaseUnavailable):
-            await self._write_waiting()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._close_seconds):
+                await self._write_all()
         self._drop(keep=0)
 
     def _start_retrying(self) -> None:
@@ -85,11 +95,16 @@ class AuditWriter:
 
     async def _retry(self) -> None:
         with log_errors("audit"):
-            while self._waiting:
-                await asyncio.sleep(RETRY_SECONDS)
-                with suppress(DatabaseUnavailable):
-                    await self._write_waiting()
+            await self._write_all()
         self._retrying = None
+
+    async def _write_all(self) -> None:
+        """Write until nothing waits."""
+        while self._waiting:
+            with suppress(DatabaseUnavailable):
+                await self._write_waiting()
+                continue
+            await asyncio.sleep(self._retry_seconds)
 
     async def _write_waiting(self) -> None:
         """Write all entries that wait in one transaction; those of other requests may be among them."""

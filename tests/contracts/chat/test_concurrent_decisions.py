@@ -70,7 +70,7 @@ async def test_the_last_of_two_decisions_at_once_continues_the_turn(
 
 
 async def test_a_decision_waits_for_the_end_of_its_turn(database: Database, tmp_path: Path) -> None:
-    """The turn ends, and whoever decides late is told so: neither fails because of the other."""
+    """The turn ends, and the late decision is refused: neither fails because of the other."""
     harness = await open_turn_worker(database, tmp_path)
     turn, (first, _) = await wait_for_two_questions(harness)
     async with harness.transactions.begin("test") as tx:

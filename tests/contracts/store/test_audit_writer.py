@@ -46,11 +46,10 @@ async def list_actions(database: Database) -> list[str]:
     return [row.action for row in reversed(rows)]
 
 
-async def test_entries_wait_for_the_database(missing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_entries_wait_for_the_database(missing: Path) -> None:
     """The requests go on; the entries follow in their order, with those of the time in between."""
-    monkeypatch.setattr(audit, "RETRY_SECONDS", 0.01)
     database = Database(f"sqlite+aiosqlite:///{missing}")
-    writer = AuditWriter(database)
+    writer = AuditWriter(database, retry_seconds=0.01, close_seconds=0.01)
     with capture_logs() as logs:
         await writer.write(entry("first"))
         await writer.write(entry("second"))
@@ -70,7 +69,7 @@ async def test_entries_wait_for_the_database(missing: Path, monkeypatch: pytest.
 async def test_what_is_never_written_is_in_the_log(missing: Path) -> None:
     """With all fields, and the oldest ones first if too many wait."""
     database = Database(f"sqlite+aiosqlite:///{missing}")
-    writer = AuditWriter(database)
+    writer = AuditWriter(database, retry_seconds=0.01, close_seconds=0.01)
     with capture_logs() as logs:
         for number in range(audit.MAX_WAITING + 1):
             await writer.write(entry(f"change {number}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -44,6 +45,28 @@ async def test_a_lookup_that_has_begun_is_not_shared() -> None:
     second = asyncio.create_task(shared.get("a"))
     store.answer.set()
     assert [await first, await second] == ["a: old", "a: new"]
+
+
+async def test_an_error_that_no_request_waits_for_is_dropped() -> None:
+    """Asyncio would report it as an exception that was never retrieved."""
+    reported: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def fail(key: str) -> str:
+        asked.set()
+        await answer.wait()
+        raise LookupError(key)
+
+    request = asyncio.create_task(SharedLookup(fail).get("a"))
+    await asked.wait()
+    request.cancel()
+    await asyncio.wait({request})
+    answer.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert reported == []
 
 
 async def test_a_request_that_is_cancelled_cancels_no_other() -> None:
