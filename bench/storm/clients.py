@@ -165,19 +165,21 @@ async def _visit_once(client: StormClient, url: str, number: int, **more: Any) -
 
 
 async def _delete(client: StormClient, account: str) -> None:
-    """Delete an account; after a kill the other replica is asked, which may find nothing to delete."""
+    """Delete an account; after an outage another replica is asked, which may find nothing to delete."""
     accepted = {204}
     while True:
-        url = client.accounts[0].choices.one_of(*client.deployment.replicas).url
+        process = client.accounts[0].choices.one_of(*client.deployment.replicas)
         try:
-            status, text = await delete_account(client.session, url, account)
+            status, text = await delete_account(client.session, process.url, account)
         except (aiohttp.ClientError, OSError):
-            accepted = {204, 404}
-            await asyncio.sleep(KILL_SECONDS)
-            continue
-        if status not in accepted:
+            status, text = UNAVAILABLE, "no answer"
+        if status in accepted:
+            return
+        if status != UNAVAILABLE or not client.may_refuse(process):
             client.report.errors.append(f"{status} DELETE /accounts/{account}: {text}")
-        return
+            return
+        accepted = {204, 404}
+        await asyncio.sleep(KILL_SECONDS)
 
 
 def _session_from(address: str) -> aiohttp.ClientSession:
