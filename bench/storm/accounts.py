@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import aiohttp
 
@@ -36,19 +37,20 @@ async def create_account(session: aiohttp.ClientSession, url: str, name: str) ->
     """Create an account as the operator; returns its id and key."""
     headers = {"Authorization": f"Bearer {OPERATOR_KEY}"}
     async with session.post(f"{url}/accounts", json={"name": name}, headers=headers) as answer:
-        made = await answer.json()
         answer.raise_for_status()
+        made = await answer.json()
     return str(made["id"]), str(made["key"])
 
 
 async def prepare_account(session: aiohttp.ClientSession, url: str, account: StormAccount) -> None:
-    """Add the records that no request deletes, and keep the account's key."""
+    """Add the records that no request deletes, and keep the account's key; raises aiohttp's errors."""
     for path, name, config in LASTING:
         body = {"name": name, "config": config}
         async with session.post(f"{url}/accounts/me/{path}", json=body, headers=account.headers) as answer:
-            if answer.status not in {201, 409}:
-                raise RuntimeError(f"{answer.status} for {body}: {await answer.text()}")
+            if answer.status != HTTPStatus.CONFLICT:
+                answer.raise_for_status()
     async with session.get(f"{url}/accounts/me/keys", headers=account.headers) as answer:
+        answer.raise_for_status()
         account.choices.kept.update(key["id"] for key in (await answer.json())["items"])
 
 

@@ -115,15 +115,22 @@ class AuditWriter:
         try:
             async with self._database.begin() as connection:
                 await audit_log.record(connection, *entries)
-        except BaseException:
+        except (DatabaseUnavailable, asyncio.CancelledError):
             self._waiting.extendleft(reversed(entries))
+            raise
+        except Exception:
+            for entry in entries:
+                _log_unwritten(entry)
             raise
 
     def _drop(self, *, keep: int) -> None:
         """Log the oldest entries in place of writing them."""
         while len(self._waiting) > keep:
-            entry = asdict(self._waiting.popleft())
-            log.error("audit.write_failed", **entry | {"created_at": entry["created_at"].isoformat()})
+            _log_unwritten(self._waiting.popleft())
+
+
+def _log_unwritten(entry: AuditRow) -> None:
+    log.error("audit.write_failed", **asdict(entry) | {"created_at": entry.created_at.isoformat()})
 
 
 def middleware(writer: AuditWriter, authenticator: Authenticator) -> Middleware:

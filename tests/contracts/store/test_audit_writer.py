@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 from structlog.testing import capture_logs
 
 from delivery.database.engine import Database
@@ -63,6 +65,20 @@ async def test_entries_wait_for_the_database(missing: Path) -> None:
     await writer.write(entry("third"))
     assert await list_actions(database) == ["first", "second", "third"]
     await writer.close()
+    await database.close()
+
+
+async def test_an_entry_that_the_database_refuses_stops_no_other(missing: Path) -> None:
+    """It is in the log, and its request fails; the next entry is written."""
+    missing.parent.mkdir()
+    database = Database(await migrated_sqlite(missing))
+    writer, first = AuditWriter(database), entry("first")
+    await writer.write(first)
+    with capture_logs() as logs, pytest.raises(IntegrityError):
+        await writer.write(replace(entry("repeated"), id=first.id))
+    assert [log["action"] for log in logs if log["event"] == "audit.write_failed"] == ["repeated"]
+    await writer.write(entry("next"))
+    assert await list_actions(database) == ["first", "next"]
     await database.close()
 
 
