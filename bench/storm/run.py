@@ -7,8 +7,10 @@ import math
 import re
 import shutil
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -30,6 +32,7 @@ from bench.storm.plan import StormPlan, StormReport
 from bench.storm.readers import StormReader
 from bench.storm.receiver import run_receiver
 from bench.storm.rooms import check_room, open_rooms, talk_until
+from group_room import GroupRoom
 from openai_server import OpenAIServer
 
 TABLE = re.compile(r"^COPY public\.(\w+) [^\n]*\n(.*?)^\\\.$", re.MULTILINE | re.DOTALL)
@@ -37,6 +40,9 @@ TABLE = re.compile(r"^COPY public\.(\w+) [^\n]*\n(.*?)^\\\.$", re.MULTILINE | re
 
 REMEMBER_DELETED = ("audit", "erasures")
 """Tables that keep what they say of deleted accounts."""
+
+VISITS = 100
+"""A visitor is fewer accounts than this, one after the other; each has a client address of its own."""
 
 ENV = {
     "DOVECOTE_ADMIN_KEY": OPERATOR_KEY,
@@ -61,8 +67,8 @@ async def run(plan: StormPlan, directory: Path) -> StormReport:
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
         AsyncExitStack() as stack,
     ):
-        owners: dict[str, str] = {}
-        accounts = await _open_accounts(session, deployment, plan, receiver=receiver, owners=owners)
+        given: dict[str, Any] = {"receiver": receiver, "owners": {}}
+        accounts = await _open_accounts(session, deployment, plan, **given)
         rooms = await stack.enter_async_context(open_rooms(session, deployment.replicas[0].url, accounts[1]))
         outages = Outages(deployment=deployment, plan=plan)
         client = StormClient(
@@ -72,31 +78,9 @@ async def run(plan: StormPlan, directory: Path) -> StormReport:
             report=report,
             may_refuse=outages.may_refuse,
         )
-        end = time.monotonic() + plan.seconds
-        async with asyncio.TaskGroup() as group:
-            visits = [
-                group.create_task(visit(client, 100 * place, end, receiver=receiver, owners=owners))
-                for place in range(plan.visitors)
-            ]
-            for room in rooms:
-                group.create_task(talk_until(end, room, accounts[1].choices))
-            _start_all(group, client, plan, end)
-            outages.start(group, end)
-        async with asyncio.TaskGroup() as group:
-            deciding = [group.create_task(decide_until(math.inf, deployment, one)) for one in accounts]
-            for account in accounts:
-                await let_agents_answer(deployment, account, report)
-            await check_answers(deployment, plan, report)
-            await asyncio.gather(*(check_room(room, report) for room in rooms))
-            await check_rest(deployment, report)
-            for task in deciding:
-                task.cancel()
-        await check_streams(deployment, report)
-        for process in deployment.replicas:
-            await process.stop()
-            report.exit_codes.append(await process.wait_for_exit())
-            report.logged += [line for line in process.log if is_error(line)]
-        deleted = [account for one in visits for account in one.result()]
+        deleted = await _send_all(client, plan, rooms, outages, given)
+        await _check_all(client, plan, rooms)
+        await _stop(deployment, report)
         _keep_database(deployment, directory, deleted, report)
     return report
 
@@ -121,23 +105,61 @@ async def _open_accounts(
     return accounts
 
 
-def _start_all(group: asyncio.TaskGroup, client: StormClient, plan: StormPlan, end: float) -> None:
-    """Start clients, chats and readers; all end when the time is over."""
-    first = client.accounts[0]
-    for _ in range(plan.clients):
-        group.create_task(client.send_until(end))
-    for chat in range(FIRST_CHAT, FIRST_CHAT + plan.chats):
-        group.create_task(write_until(end, client.deployment, chat, first.choices))
-    for number in range(plan.readers):
-        reader = StormReader(
-            session=client.session,
-            deployment=client.deployment,
-            account=client.accounts[number % len(client.accounts)],
-            report=client.report,
-        )
-        group.create_task(reader.read_until(end))
-    for account in client.accounts:
-        group.create_task(decide_until(end, client.deployment, account))
+async def _send_all(
+    client: StormClient,
+    plan: StormPlan,
+    rooms: Sequence[GroupRoom],
+    outages: Outages,
+    given: Mapping[str, Any],
+) -> list[str]:
+    """Run everything at once until the time is over; returns the accounts that were deleted."""
+    end = time.monotonic() + plan.seconds
+    first, second = client.accounts
+    async with asyncio.TaskGroup() as group:
+        for _ in range(plan.clients):
+            group.create_task(client.send_until(end))
+        for chat in range(FIRST_CHAT, FIRST_CHAT + plan.chats):
+            group.create_task(write_until(end, client.deployment, chat, first.choices))
+        for room in rooms:
+            group.create_task(talk_until(end, room, second.choices))
+        for number in range(plan.readers):
+            reader = StormReader(
+                session=client.session,
+                deployment=client.deployment,
+                account=client.accounts[number % len(client.accounts)],
+                report=client.report,
+            )
+            group.create_task(reader.read_until(end))
+        for account in client.accounts:
+            group.create_task(decide_until(end, client.deployment, account))
+        visits = [
+            group.create_task(visit(client, VISITS * place, end, **given)) for place in range(plan.visitors)
+        ]
+        outages.start(group, end)
+    return [account for one in visits for account in one.result()]
+
+
+async def _check_all(client: StormClient, plan: StormPlan, rooms: Sequence[GroupRoom]) -> None:
+    """Check what must hold afterwards, while people decide about the calls that still wait."""
+    deployment, report = client.deployment, client.report
+    async with asyncio.TaskGroup() as group:
+        deciding = [group.create_task(decide_until(math.inf, deployment, one)) for one in client.accounts]
+        for account in client.accounts:
+            await let_agents_answer(deployment, account, report)
+        await check_answers(deployment, plan, report)
+        await asyncio.gather(*(check_room(room, report) for room in rooms))
+        await check_rest(deployment, report)
+        for task in deciding:
+            task.cancel()
+    await check_streams(deployment, report)
+
+
+async def _stop(deployment: Deployment, report: StormReport) -> None:
+    """Stop the gateways, and collect how they ended and what they logged as errors."""
+    for process in deployment.replicas:
+        await process.stop()
+        report.exit_codes.append(await process.wait_for_exit())
+        report.logged += [line for line in process.log if is_error(line)]
 
 
 def _keep_database(deployment: Deployment, directory: Path, deleted: list[str], report: StormReport) -> None:
