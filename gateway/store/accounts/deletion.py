@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, true
 
 from channels.message import Address
 from delivery.database.engine import Connection
@@ -10,26 +10,42 @@ from delivery.webhooks import endpoints
 from gateway.store.accounts import audit_log
 from gateway.store.channel_tables import channel_notes as notes
 from gateway.store.channel_tables import channel_secrets, pairings
+from gateway.store.job_state import JobState
 from gateway.store.memory_tables import memories
 from gateway.store.room_tables import room_messages
+from gateway.store.sandbox_tables import sandboxes
+from gateway.store.schedule_tables import schedules
 from gateway.store.tables import (
+    IS_OPEN,
     accounts,
     conversations,
     inbox,
+    jobs,
     records,
     replies,
     turns,
 )
+
+LOCKED_BEFORE = (
+    (conversations, true()),
+    (turns, IS_OPEN),
+    (jobs, jobs.c.state == str(JobState.RUNNING)),
+    (sandboxes, true()),
+    (schedules, true()),
+)
+"""The rows that a transaction locks before it writes rows of their account."""
 
 
 async def lock_account(connection: Connection, account: str) -> None:
     """Wait for the transactions that write rows of an account, and let no other begin until this one ends.
 
     A deletion would not see what they commit later. They hold a lock of the account if they write a row that
-    refers to it, or `keep` it; most have locked a conversation before.
+    refers to it, or `keep` it. Before, most have locked a row of one of these tables: a deletion that had the
+    account already would wait for them, and they for it.
     """
-    own = select(conversations.c.id).where(conversations.c.account == account).order_by(conversations.c.id)
-    await connection.execute(own.with_for_update())
+    for table, which in LOCKED_BEFORE:
+        own = select(table.c.account).where(table.c.account == account, which).with_for_update()
+        await connection.execute(own)
     await connection.execute(select(accounts.c.id).where(accounts.c.id == account).with_for_update())
 
 

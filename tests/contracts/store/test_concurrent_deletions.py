@@ -31,11 +31,12 @@ from gateway.agents.shell import ShellAgent
 from gateway.conversations.direct_messages import send_direct
 from gateway.records import webhooks
 from gateway.records.rules.endpoint_rules import CallableUrl
-from gateway.store.accounts import deletion
+from gateway.store.accounts import accounts, deletion
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.messages import MessageRow
 from gateway.store.turn_state import TurnState
+from gateway.store.turns import turns
 from gateway.turns.worker import REFERENCE_DELETED
 from gateway.web.http.problems import translate_error
 from statement_recorder import recorded_statements
@@ -225,3 +226,19 @@ async def test_what_is_written_while_an_account_is_deleted_goes_with_it(harness:
             await send_direct(Transaction(connection), account, ADDRESS, "a code", key="1")
         for table in (streams, outbox, endpoint_table):
             assert (await connection.execute(select(table.c.account))).all() == []
+
+
+async def test_the_deletion_of_an_account_waits_for_a_turn_that_ends(harness: TurnWorkerHarness) -> None:
+    """The turn's end changes its row, and then records its usage: neither fails with a deadlock."""
+    turn = await harness.add_turn(running=True)
+
+    async def delete_account() -> bool:
+        async with harness.database.begin() as connection:
+            return await deletion.delete_account(connection, turn.account)
+
+    async with harness.database.begin() as connection:
+        await turns.lock(connection, turn.id)
+        deleting = asyncio.ensure_future(delete_account())
+        await until_waiting(harness.database)
+        await accounts.keep(connection, turn.account)
+    assert await deleting
