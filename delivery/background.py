@@ -30,7 +30,7 @@ def log_errors(task: str, **ids: str) -> Iterator[None]:
             log.exception("background_task.failed", task=task, **ids)
 
 
-async def finish(work: Awaitable[Result]) -> Result:
+async def run_shielded(work: Awaitable[Result]) -> Result:
     """Await work that goes on if the caller is cancelled.
 
     The error of work whose callers are all cancelled is dropped; asyncio would log it with a traceback.

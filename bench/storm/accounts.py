@@ -11,6 +11,9 @@ from bench.storm.bodies import MODEL, SHELL
 from bench.storm.choices import DEFAULT, THINKER, Choices
 
 OPERATOR_KEY = "an-admin-key-of-the-operator-of-a-storm"
+OPERATOR = {"Authorization": f"Bearer {OPERATOR_KEY}"}
+"""The headers of the operator's requests."""
+
 LASTING = (
     ("sandboxes", "asking", {"provider": "host", "permissionMode": "ask"}),
     ("sandboxes", "working", {"provider": "host", "permissionMode": "bypass"}),
@@ -35,15 +38,14 @@ class StormAccount:
 
 async def create_account(session: aiohttp.ClientSession, url: str, name: str) -> tuple[str, str]:
     """Create an account as the operator; returns its id and key."""
-    headers = {"Authorization": f"Bearer {OPERATOR_KEY}"}
-    async with session.post(f"{url}/accounts", json={"name": name}, headers=headers) as answer:
+    async with session.post(f"{url}/accounts", json={"name": name}, headers=OPERATOR) as answer:
         answer.raise_for_status()
         made = await answer.json()
     return str(made["id"]), str(made["key"])
 
 
 async def prepare_account(session: aiohttp.ClientSession, url: str, account: StormAccount) -> None:
-    """Add the records that no request deletes, and keep the account's key; raises aiohttp's errors."""
+    """Add the records that no request deletes, and protect the account's key; raises aiohttp's errors."""
     for path, name, config in LASTING:
         body = {"name": name, "config": config}
         async with session.post(f"{url}/accounts/me/{path}", json=body, headers=account.headers) as answer:
@@ -51,11 +53,10 @@ async def prepare_account(session: aiohttp.ClientSession, url: str, account: Sto
                 answer.raise_for_status()
     async with session.get(f"{url}/accounts/me/keys", headers=account.headers) as answer:
         answer.raise_for_status()
-        account.choices.kept.update(key["id"] for key in (await answer.json())["items"])
+        account.choices.protected.update(key["id"] for key in (await answer.json())["items"])
 
 
 async def delete_account(session: aiohttp.ClientSession, url: str, account: str) -> tuple[int, str]:
     """Delete an account as the operator; returns the status and the answer."""
-    headers = {"Authorization": f"Bearer {OPERATOR_KEY}"}
-    async with session.delete(f"{url}/accounts/{account}", headers=headers) as answer:
+    async with session.delete(f"{url}/accounts/{account}", headers=OPERATOR) as answer:
         return answer.status, await answer.text()

@@ -100,7 +100,10 @@ def a2a_message(choices: Choices) -> Any:
 
 def mcp_call(choices: Choices) -> Any:
     """Call a tool as an MCP client."""
-    call = {"name": choices.one_of("list_conversations", "get_status"), "arguments": {}}
+    ask = {"name": "ask", "arguments": {"text": "!echo m", "conversation": choices.conversation(), "wait": 1}}
+    status = {"name": "job_status", "arguments": {"id": choices.id("trn")}}
+    search = {"name": "search", "arguments": {"query": "x"}}
+    call = choices.one_of(ask, status, search)
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
 
 
@@ -119,7 +122,7 @@ def agui_run(choices: Choices) -> Any:
 
 def webhook(choices: Choices) -> Any:
     """Send every event to the receiver."""
-    return {"url": f"{choices.receiver}/{choices.name()}", "events": ["*"]}
+    return webhook_change(choices) | {"events": ["*"]}
 
 
 def webhook_change(choices: Choices) -> Any:

@@ -36,7 +36,7 @@ class Choices:
     ) -> None:
         self.receiver = receiver
         self.account = account
-        self.kept: set[str] = set()
+        self.protected: set[str] = set()
         self._owners = {} if owners is None else owners
         self._random = random.Random(seed)
         self._ids: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=REMEMBERED))
@@ -98,12 +98,12 @@ class Choices:
         return re.sub(r"\{(\w+)\}", fill, template)
 
     def remember(self, answer: Any) -> None:
-        """Take the ids of an answer, except those in `kept`: later requests name them, and delete things."""
+        """Take the ids of an answer, except `protected` ones: later requests name them, and delete things."""
         if isinstance(answer, Mapping):
             answer = list(answer.values())
         if isinstance(answer, list):
             for value in answer:
                 self.remember(value)
-        elif isinstance(answer, str) and answer not in self.kept and (found := ID.fullmatch(answer)):
+        elif isinstance(answer, str) and answer not in self.protected and (found := ID.fullmatch(answer)):
             self._owners.setdefault(answer, self.account)
             self._ids[found[1]].append(answer)

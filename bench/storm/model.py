@@ -37,7 +37,7 @@ ARGUMENTS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "async_status": ({}, {"resultId": "job_none"}),
     "read": ({"path": "a.txt"},),
     "write": ({"path": "a.txt", "content": "x\n"}, {"path": "b.txt", "content": "y\n"}),
-    "edit": ({"path": "a.txt", "old": "x", "new": "y"},),
+    "edit": ({"path": "a.txt", "old_text": "x", "new_text": "y"},),
     "glob": ({"pattern": "*"},),
     "grep": ({"pattern": "x"},),
     "deliver_file": ({"path": "a.txt"},),

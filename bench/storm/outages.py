@@ -19,7 +19,7 @@ RECOVERY_SECONDS = 20.0
 
 @dataclass(slots=True, kw_only=True)
 class Outages:
-    """Causes the outages of a plan at equal distances, and remembers those of the database."""
+    """Causes the outages of a plan at equal distances, and knows who is away."""
 
     deployment: Deployment
     plan: StormPlan

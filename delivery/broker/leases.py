@@ -21,7 +21,7 @@ from typing import Any
 
 import structlog
 
-from delivery.background import finish, log_errors
+from delivery.background import log_errors, run_shielded
 from delivery.broker.connection import NatsConnection
 from delivery.broker.held_lease import HeldLease, MemoryLease, as_session
 from delivery.broker.lease_watch import RELEASED, LeaseWatch, decode_lease, lease_subject
@@ -119,7 +119,7 @@ class JetStreamLeases(Leases):
             releasing = asyncio.create_task(self._release(lease, renewing))
             self._releasing.add(releasing)
             releasing.add_done_callback(self._releasing.discard)
-            await finish(releasing)
+            await run_shielded(releasing)
 
     def _start_renewing(self, lease: HeldLease, stop: asyncio.Event) -> asyncio.Future[None]:
         """Renew a lease until `stop`, in the thread if there is one; it then owns the event."""

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from delivery.background import finish
+from delivery.background import run_shielded
 
 Result = TypeVar("Result")
 
@@ -27,7 +27,7 @@ class SharedLookup(Generic[Result]):
         planned = self._planned.get(key)
         if planned is None:
             planned = self._planned[key] = asyncio.create_task(self._start_lookup(key))
-        return await finish(planned)  # a cancelled caller does not cancel it for others
+        return await run_shielded(planned)  # a cancelled caller does not cancel it for others
 
     async def _start_lookup(self, key: str) -> Result:
         del self._planned[key]

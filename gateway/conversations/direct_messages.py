@@ -15,7 +15,7 @@ from gateway.store.accounts import accounts
 
 async def send_direct(tx: Transaction, account: str, address: Address, text: str, *, key: str) -> None:
     """Send a text to a chat in the caller's transaction, once for each `key`; raises RowDeleted."""
-    await accounts.keep(tx.connection, account)
+    await accounts.lock_against_deletion(tx.connection, account)
     event = Event.now(
         EventType.MESSAGE_COMPLETED, "", {"text": text}, event_id=f"evt_{address.channel}_{key}"[:80]
     )

@@ -67,7 +67,7 @@ async def create(
     ordered: bool = False,
 ) -> EndpointWithSecret:
     """Create an endpoint; generates a secret unless one is given. Raises RowDeleted without the account."""
-    await accounts.keep(connection, account)
+    await accounts.lock_against_deletion(connection, account)
     text = secret or new_secret()
     endpoint_id = new_id("whk")
     endpoint = Endpoint(

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from delivery.background import finish, wait_for_any
+from delivery.background import run_shielded, wait_for_any
 from delivery.broker.port import Lease, Leases
 from delivery.database.engine import DatabaseUnavailable
 from delivery.errors import DeliveryError, LeaseBusy
@@ -171,7 +171,7 @@ class BackgroundCalls:
         live = _LiveCall(call=call)
         self._begin(live, self._run_with_turn(live, origin, after))
         try:
-            return await finish(live.answer)
+            return await run_shielded(live.answer)
         finally:
             if not live.is_job and live.task is not None:  # the turn was cancelled
                 live.task.cancel()

@@ -14,7 +14,7 @@ from source_trees import EVERYTHING, PACKAGES, ROOT, sources, tracked
 MOST_LINES = 400
 BANNED_CALLS = {
     "wait_for": "asyncio.wait_for swallows cancellation on Python 3.11: use asyncio.timeout or asyncio.wait",
-    "shield": "asyncio logs the error of work whose caller is cancelled: use delivery.background.finish",
+    "shield": "asyncio logs errors of work whose caller is cancelled: delivery.background.run_shielded",
     "ordered_consumer": "nats-py's ordered consumer loses messages silently: read in batches",
     "delete_msg": "deleting a stream's last message makes the server forget message ids",
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self, cast
 
 import session
-from delivery.background import finish
+from delivery.background import run_shielded
 from gateway.config.load import environment_without_ours
 
 MODULE = "gateway"
@@ -97,7 +97,7 @@ class Forked:
     async def wait(self) -> int:
         """Wait for the end and return the exit code."""
         assert self._ending is not None
-        await finish(self._ending)
+        await run_shielded(self._ending)
         assert self.returncode is not None
         return self.returncode
 

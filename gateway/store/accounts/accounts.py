@@ -77,10 +77,10 @@ async def add_account(connection: Connection, account: Account) -> None:
     )
 
 
-async def keep(connection: Connection, account: str) -> None:
-    """Let an account not be deleted until this transaction ends; raises RowDeleted if it does not exist.
+async def lock_against_deletion(connection: Connection, account: str) -> None:
+    """Let nobody delete an account until this transaction ends; raises RowDeleted if it does not exist.
 
-    For rows that have an account and do not refer to it: those of the delivery tables.
+    For rows of an account without a foreign key to it: those of the delivery tables.
     """
     wanted = select(accounts.c.id).where(accounts.c.id == account).with_for_update(read=True, key_share=True)
     if (await connection.execute(wanted)).first() is None:

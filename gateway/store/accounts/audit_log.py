@@ -32,7 +32,7 @@ _COLUMNS = [audit.c[name] for name in AuditRow.__dataclass_fields__]
 
 
 async def record(connection: Connection, *entries: AuditRow) -> None:
-    """Write deeds down, in their order; those that are written already are left out."""
+    """Write entries in their order; those that are written already are left out."""
     added = insert_on_conflict(audit, connection.dialect.name).on_conflict_do_nothing(index_elements=["id"])
     await connection.execute(added, [asdict(entry) for entry in entries])
 

@@ -40,8 +40,8 @@ async def lock_account(connection: Connection, account: str) -> None:
     """Wait for the transactions that write rows of an account, and let no other begin until this one ends.
 
     A deletion would not see what they commit later. They hold a lock of the account if they write a row that
-    refers to it, or `keep` it. Before, most have locked a row of one of these tables: a deletion that had the
-    account already would wait for them, and they for it.
+    refers to it, or lock it against deletion. Before, most have locked a row of one of these tables: a
+    deletion that had the account already would wait for them, and they for it.
     """
     for table, which in LOCKED_BEFORE:
         own = select(table.c.account).where(table.c.account == account, which).with_for_update()

@@ -70,7 +70,7 @@ def _new_delivery(endpoint: Endpoint, event: Event) -> NewDelivery:
 
 async def _get_enabled(connection: Connection, call: ApiCall[Any, NoContent]) -> Endpoint:
     """Return the webhook of the request, for new deliveries to it; raises HttpProblem, RecordNotFound."""
-    await accounts.keep(connection, call.account)
+    await accounts.lock_against_deletion(connection, call.account)
     endpoint = await webhooks.get(connection, call.account, call.path["id"])
     if endpoint.disabled_at is not None:
         raise HttpProblem(409, "this webhook is disabled; enable it first")

@@ -208,28 +208,20 @@ async def open_events(
     with call.request.app[READERS].register(call.principal) as reader:
         async with (
             aclosing(with_heartbeat(events, reader.closed)) as received,
-            aclosing(_until_deleted(call, received, turn)) as kept,
-            aclosing(_until_revoked(kept, reader)) as permitted,
+            aclosing(_until_deleted_or_revoked(call, received, turn, reader)) as permitted,
         ):
             yield permitted
 
 
-async def _until_deleted(
-    call: ApiCall[Any, Any], events: AsyncGenerator[Item | None, None], turn: str
+async def _until_deleted_or_revoked(
+    call: ApiCall[Any, Any], events: AsyncGenerator[Item | None, None], turn: str, reader: StreamReader
 ) -> AsyncGenerator[Item | None, None]:
     async for one in events:
         if one is None and await _is_deleted(call, turn):
             raise turn_deleted(turn)
         yield one
-
-
-async def _until_revoked(
-    events: AsyncGenerator[Item | None, None], reader: StreamReader
-) -> AsyncGenerator[Item | None, None]:
-    async for one in events:
-        yield one
     if reader.is_revoked:
-        raise HttpProblem(401, KEY_REVOKED)
+        raise HttpProblem(401, KEY_REVOKED, headers={"WWW-Authenticate": "Bearer"})
 
 
 async def _is_deleted(call: ApiCall[Any, Any], turn: str) -> bool:

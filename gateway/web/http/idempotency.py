@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from delivery.background import finish
+from delivery.background import run_shielded
 from delivery.database.clock import utc_now
 from gateway.accounts.vault import AssociatedData, associated_data
 from gateway.store.accounts import idempotency as store
@@ -69,7 +69,7 @@ class IdempotentRequest:
         try:
             response = await run_request()
         except BaseException:
-            await finish(self._release())
+            await run_shielded(self._release())
             raise
         await self._save(response)
         return response

@@ -240,5 +240,5 @@ async def test_the_deletion_of_an_account_waits_for_a_turn_that_ends(harness: Tu
         await turns.lock(connection, turn.id)
         deleting = asyncio.ensure_future(delete_account())
         await until_waiting(harness.database)
-        await accounts.keep(connection, turn.account)
+        await accounts.lock_against_deletion(connection, turn.account)
     assert await deleting

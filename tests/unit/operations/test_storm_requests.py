@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+from bench.storm.bodies import mcp_call
 from bench.storm.choices import Choices
 from bench.storm.requests import OPERATIONS, WEIGHTS, choose_request
+from gateway.web.compat.mcp_tools import TOOLS
 from gateway.web.routes import ROUTES
 
 RECEIVER = "http://127.0.0.1:9"
@@ -36,6 +38,17 @@ def test_the_bodies_of_the_storm_are_valid() -> None:
         if model is not None and not isinstance(request.body, bytes):
             model.model_validate(request.body or {})
     assert len(seen) == sum(len({route for _, route, _ in lines}) for lines in OPERATIONS.values())
+
+
+def test_the_storm_calls_tools_that_are_served() -> None:
+    """A call of an unknown tool is an answer with 200, and would test nothing."""
+    choices = Choices(1, receiver=RECEIVER)
+    called = set()
+    for _ in range(50):
+        call = mcp_call(choices)["params"]
+        TOOLS[call["name"]].arguments.model_validate(call["arguments"])
+        called.add(call["name"])
+    assert len(called) == 3
 
 
 def test_ids_of_answers_are_named_by_later_requests() -> None:
