@@ -12,15 +12,17 @@ from gateway_process import discard_logs, last_logs
 from leftovers import Leftover, end_jobs, left_behind
 from postgres import end_shared
 from product_loggers import log_plain_tracebacks, restored_logging, silent_loggers
+from run_order import shared_order
 from session import Session
 
 SESSION = pytest.StashKey[Session]()
 LEFT = pytest.StashKey[list[Leftover]]()
 
 # No example is judged by how long it takes, which says more of the machine.
-# The gate asks for the profile `ci`; while working, a fifth of the examples will do.
+# The gate asks for the profile `ci`, and .ci/exhaustive for many examples.
 settings.register_profile("quick", deadline=None, max_examples=20)
-settings.register_profile("ci", deadline=None, max_examples=100)
+settings.register_profile("ci", deadline=None, max_examples=40)
+settings.register_profile("exhaustive", deadline=None, max_examples=400)
 settings.load_profile("quick")
 
 
@@ -40,6 +42,13 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the tests of a run with several workers."""
+    if hasattr(config, "workerinput"):
+        items[:] = shared_order(items, config.workerinput["workercount"])
 
 
 @pytest.fixture(autouse=True)

@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = ("__main__", "simulator", "versions", "daytona", "e2b", "kubernetes")
 """Parts of module names: programs, stand-ins, and SDKs that change what was imported before them."""
 
-ALSO = ("alembic.command", "alembic.runtime.migration", "aiosqlite", "nats.aio.client")
+ALSO = ("alembic.command", "alembic.runtime.migration", "aiosqlite", "nats.aio.client", "psycopg")
 """Imported by nearly every gateway, but inside functions."""
 
 
