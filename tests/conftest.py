@@ -20,7 +20,7 @@ LEFT = pytest.StashKey[list[Leftover]]()
 
 # No example is judged by how long it takes, which says more of the machine.
 # The gate asks for the profile `ci`, and .ci/exhaustive for many examples.
-settings.register_profile("quick", deadline=None, max_examples=20)
+settings.register_profile("quick", deadline=None, max_examples=10)
 settings.register_profile("ci", deadline=None, max_examples=40)
 settings.register_profile("exhaustive", deadline=None, max_examples=400)
 settings.load_profile("quick")

@@ -24,7 +24,7 @@ WORKERS = 6
 
 @dataclass(frozen=True, slots=True)
 class FileOfTests:
-    """What the order knows of a test."""
+    """A test, as far as its order depends on it."""
 
     path: Path
     number: int

@@ -1,12 +1,11 @@
-"""The agent library's own rules for workspaces, on sandboxes of the host and of docker.
+"""The agent library's own rules for workspaces, on sandboxes of the host and of a provider.
 
-With `DOVECOTE_TEST_EVERY_PROVIDER=1` they also run on the simulators of e2b, daytona and kubernetes.
+`.ci/exhaustive` also runs them on docker and on the simulators of other providers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
@@ -15,19 +14,20 @@ from pydantic_ai.workspaces import WorkspaceBackend, WorkspaceRef
 from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 
 from gateway.agents.model.workspace import SandboxWorkspace
+from repetitions import in_gate
 from sandbox.model import SandboxId
 from sandbox.port import Provider
 from sandbox.testing.rig import ProviderRig
 from sandbox_rigs import all_rigs
 
-VARIANTS = {"host-control_groups", "docker-engine"}
+IN_GATE = {"host-control_groups", "e2b-loopback"}
 """Files in a sandbox are read and written by the same commands on every provider but the host."""
-if os.environ.get("DOVECOTE_TEST_EVERY_PROVIDER"):
-    VARIANTS |= {"e2b-loopback", "daytona-loopback", "kubernetes-pods"}
+
+VARIANTS = {*IN_GATE, "docker-engine", "daytona-loopback", "kubernetes-pods"}
 PIDS = 512
 """What hundreds of commands in a row leave counts until the machine's first process has buried it."""
 
-RIGS = [name for name in all_rigs() if name in VARIANTS]
+RIGS = in_gate((name for name in all_rigs() if name in VARIANTS), IN_GATE)
 
 
 @pytest.fixture(params=RIGS, scope="module")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from command_line import run_command_line
 from console_driver import Console, open_browser, open_console
 from fake_gateway import FakeGateway, fake_gateway
-from gateway.cli.app import app
 
 Run = Callable[..., Result]
 
@@ -28,7 +28,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nothing"))
 
     def run_command(*words: str, typed: str = "", **env: str) -> Result:
-        return CliRunner().invoke(app, words, input=typed, env=env)
+        return run_command_line(*words, typed=typed, env=env)
 
     return run_command
 

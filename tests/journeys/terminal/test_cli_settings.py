@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from channels.telegram.simulator import simulate
+from command_line import run_command_line
 from commands import run_to_end
-from gateway.cli.app import app
 from gateway.config.load import load
 from openai_server import OpenAIServer, ScriptedTurn
 
@@ -45,7 +45,7 @@ async def test_init_tests_what_it_writes(tmp_path: Path, monkeypatch: pytest.Mon
         token = "DOVECOTE_CHANNELS__TELEGRAM__TOKEN"
         for given, code in (("1:wrong", 1), (table["token"], 0)):
             env = {"OPENAI_API_KEY": "sk-test", token: given, "NO_PROXY": "127.0.0.1"}
-            done = await asyncio.to_thread(CliRunner().invoke, app, words, env=env)
+            done = await asyncio.to_thread(run_command_line, *words, env=env)
             assert done.exit_code == code, done.output
             assert "✓ model openai:loopback: answers" in done.output
             assert (tmp_path / "dovecote.toml").exists() == (code == 0)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from command_line import run_command_line
 from fake_gateway import FakeGateway, fake_gateway
-from gateway.cli.app import app
 
 PATH = "/accounts/me/credentials"
 
@@ -26,7 +26,7 @@ def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGat
 
 def run(gateway: FakeGateway, *words: str, typed: str = "") -> Result:
     """Run a command against the gateway."""
-    return CliRunner().invoke(app, [*words, "--url", gateway.url, "--key", "dvk_x"], input=typed)
+    return run_command_line(*words, "--url", gateway.url, "--key", "dvk_x", typed=typed)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from command_line import run_command_line
 from fake_gateway import fake_gateway
-from gateway.cli.app import app
 from gateway.cli.doctor.upgrade import revision_titles, running_check
 from gateway.migrations import newest
 
@@ -22,13 +21,13 @@ NO_PERSON = "http://127.0.0.1:9"
 
 def checked(data: Path, url: str = NO_PERSON) -> tuple[int, dict[str, dict[str, str]]]:
     """Return exit code and checks by subject."""
-    result = CliRunner().invoke(app, ["upgrade", "check", "--data", str(data), "--url", url, "--json"])
+    result = run_command_line("upgrade", "check", "--data", str(data), "--url", url, "--json")
     return result.exit_code, {one["subject"]: one for one in json.loads(result.stdout)}
 
 
 def at_revision(data: Path, revision: str) -> None:
     """Make the database of this version, and let it say that it is of another revision."""
-    assert CliRunner().invoke(app, ["migrate", "up", "--data", str(data)]).exit_code == 0
+    assert run_command_line("migrate", "up", "--data", str(data)).exit_code == 0
     with sqlite3.connect(data / "dovecote.db") as connection:
         connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
     connection.close()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from channels.port import ChannelLimits
@@ -106,7 +106,6 @@ token_requests = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(wishes=token_requests, number=st.integers(1, 4))
 def test_the_limit_is_kept_by_all_replicas_together(
     wishes: list[tuple[int, SendPriority, str, float]], number: int
@@ -128,7 +127,6 @@ def test_the_limit_is_kept_by_all_replicas_together(
     assert max_in_window(crowd, 60.0) <= LIMITS.room_sends_per_minute
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     drafts=st.lists(
         st.tuples(st.integers(0, 3), st.sampled_from([SendPriority.EDIT, SendPriority.TYPING])), max_size=150
