@@ -43,7 +43,7 @@ class FilesGateway:
                 answer = await self.mine.call("GET", f"/status/{turn}")
                 if answer.body["state"] in {"completed", "failed", "cancelled"}:
                     return answer
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
 
     async def events_of_kind(self, conversation: str, kind: str) -> list[dict[str, Any]]:
         """Return the data of a conversation's events of one kind."""

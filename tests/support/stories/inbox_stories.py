@@ -66,7 +66,7 @@ async def wait_until_settled(process: GatewayProcess, count: int) -> None:
                 states = [one["state"] for one in (await answer.json())["items"]]
             if len(states) >= count and set(states) == {"delivered"}:
                 return
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
 
 
 async def kill_and_restart(process: GatewayProcess) -> None:

@@ -22,4 +22,4 @@ async def wait_until_settled(process: GatewayProcess) -> None:
             states = {one["state"] for one in (await call(process, "GET", "/deliveries"))["items"]}
             if states == {"delivered"}:
                 return
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)

@@ -38,7 +38,7 @@ async def poll_until(
                 found = dict(await answer.json())
             if wanted(found):
                 return found
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
 
 
 def is_finished(status: dict[str, Any]) -> bool:
