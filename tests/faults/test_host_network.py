@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import docker_engine
 from sandbox.errors import ProviderRefused
 from sandbox.host.isolation import bubblewrap, network
 from sandbox.host.isolation.network import Networking
@@ -122,7 +123,12 @@ async def test_the_operator_opens_a_private_network(tmp_path: Path) -> None:
 
 
 def test_the_addresses_of_this_machine_would_be_reachable_otherwise(networking: Networking) -> None:
-    """The check above proves something: without the blocked addresses, pasta connects to them."""
+    """The check above proves something: without the blocked addresses, pasta connects to them.
+
+    The sandbox has the machine's first address too. The bridge of a container engine has another one.
+    """
+    if len(network.own_addresses()) < 2:
+        docker_engine.open_network(docker_engine.shared_engine())
     others = network.own_addresses()
     binary = bubblewrap.find()
     blocked = ",".join(f"{address}/32" for address in others)
@@ -132,8 +138,6 @@ def test_the_addresses_of_this_machine_would_be_reachable_otherwise(networking: 
         program = bubblewrap.probe_command(binary or Path("bwrap"))[:-1]
         script = ["/bin/bash", "-c", tries(server.getsockname()[1])]
         found = subprocess.run([*wrapper, *program, *script], capture_output=True, check=False, env={})
-    if not found.stdout and len(others) < 2:
-        pytest.skip("this machine has a single address, which the sandbox has too")
     assert b"in" in found.stdout, found.stderr
 
 

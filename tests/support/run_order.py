@@ -1,4 +1,4 @@
-"""The order of the tests of a run with several workers: none of them ends long before the others.
+"""The order of the tests in a run with several workers, in which no worker ends long before the others.
 
 pytest-xdist gives each worker an equal share of the list, one after the other, and a worker that has ended
 takes over half of what another one has left. Sorted by name, the long tests, which mostly wait, are
@@ -20,7 +20,10 @@ SECONDS = {"faults": 2.0, "journeys": 0.8, "contracts": 0.35, "unit": 0.04, "lin
 """About how long one test of a directory takes."""
 
 SHORT = {"unit", "lint"}
+"""The directories with short tests."""
+
 OTHER = 0.1
+"""Seconds of a test in another directory."""
 
 
 @dataclass(slots=True)
@@ -33,17 +36,17 @@ class Share:
     def add(self, tests: Sequence[pytest.Item]) -> None:
         """Append tests."""
         self.tests += tests
-        self.seconds += sum(SECONDS.get(room(test), OTHER) for test in tests)
+        self.seconds += sum(SECONDS.get(directory(test), OTHER) for test in tests)
 
 
-def room(test: pytest.Item) -> str:
-    """Return the directory below `tests` that a test is in, or an empty string."""
+def directory(test: pytest.Item) -> str:
+    """Return the name of the directory in `tests` that holds a test, or an empty string."""
     parts = test.path.parts
     return parts[parts.index("tests") + 1] if "tests" in parts[:-2] else ""
 
 
 def by_file(tests: Iterable[pytest.Item]) -> list[list[pytest.Item]]:
-    """Return the tests of each file, in an order of the files that is mixed but always the same."""
+    """Return the tests of each file, in a shuffled order of the files that is always the same."""
     files = [list(group) for _, group in itertools.groupby(tests, key=lambda test: test.path)]
     return sorted(files, key=lambda group: crc32(Path(*group[0].path.parts[-3:]).as_posix().encode()))
 
@@ -51,9 +54,9 @@ def by_file(tests: Iterable[pytest.Item]) -> list[list[pytest.Item]]:
 def shared_order(tests: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
     """Return the tests in an order whose equal parts take about equally long."""
     shares = [Share() for _ in range(workers)]
-    for group in by_file(test for test in tests if room(test) not in SHORT):
+    for group in by_file(test for test in tests if directory(test) not in SHORT):
         min(shares, key=lambda share: share.seconds).add(group)
-    short = [test for group in by_file(test for test in tests if room(test) in SHORT) for test in group]
+    short = [test for group in by_file(test for test in tests if directory(test) in SHORT) for test in group]
     left = len(tests)
     for number, share in enumerate(shares):
         size = left // (workers - number)  # as pytest-xdist divides them
