@@ -22,7 +22,7 @@ from channels.github.settings import GitHubSettings
 from channels.github.threads import split_room
 from channels.inbox.calls import call, connecting
 from channels.inbox.text import clean, identifier, iso_time, mapping, mappings
-from channels.inbox.tokens import TokenCache
+from channels.inbox.tokens import TokenCache, read_private_key
 from egress.urls import is_same_origin
 
 ACCEPT, API_VERSION = sansio.accept_format(), "2022-11-28"
@@ -53,7 +53,7 @@ class Api(GitHubAPI):
     """
 
     def __init__(self, session: aiohttp.ClientSession, settings: GitHubSettings) -> None:
-        key = settings.private_key.get_secret_value()
+        key = read_private_key(settings.private_key.get_secret_value())
         super().__init__("dovecote", app_id=settings.app_id, private_key=key, base_url=settings.base_url)
         self._session = session
         self._graphql_url = settings.graphql_url

@@ -7,16 +7,15 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, SecretStr
 
 from channels.inbox.settings import CatchUpSettings, PlatformId, PostedSettings, ReactionSettings
+from channels.inbox.tokens import read_private_key
 from egress.urls import EndpointUrl, endpoint
 
 
 def _check_key(key: SecretStr) -> SecretStr:
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
     # An environment variable often holds the key with escaped line ends.
     text = key.get_secret_value().replace("\\n", "\n").strip() + "\n"
     try:
-        load_pem_private_key(text.encode(), password=None)
+        read_private_key(text)
     except (ValueError, TypeError):
         raise ValueError(
             "private_key is not a private key: paste the whole .pem file of the app, BEGIN and END lines too"

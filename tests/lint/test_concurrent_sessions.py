@@ -1,4 +1,4 @@
-"""Test runs at once: one that ends leaves the control groups of the others, in which sandboxes start."""
+"""A test run's session: it leaves what is not its own, and gives back the environment that it found."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from session import AUTHORITIES, VARIABLE, trusting_all
+
 SUPPORT = Path(__file__).parents[1] / "support"
 MOUNT = Path("/sys/fs/cgroup")
 ENDING = """
@@ -21,6 +23,22 @@ one = Session()
 Path("GROUP").mkdir()
 one.end()
 one.remove()
+"""
+
+TRUSTING = """
+import os, ssl
+from session import AUTHORITIES, Session, trusting_all
+
+def count():
+    return ssl.create_default_context().cert_store_stats()["x509_ca"]
+
+found, all_of_them = dict(os.environ), count()
+one = Session()
+assert count() == min(1, all_of_them)
+assert trusting_all().get(AUTHORITIES) == found.get(AUTHORITIES)
+one.end()
+one.remove()
+assert (dict(os.environ), count()) == (found, all_of_them)
 """
 
 
@@ -45,3 +63,11 @@ def test_a_session_that_ends_leaves_the_control_groups_of_another(group: Path) -
         [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(SUPPORT)}, check=True
     )
     assert group.exists()
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_session_trusts_one_authority_and_gives_all_of_them_back(is_named: bool) -> None:
+    """Clients of tests read one certificate; what connects to a package index still finds them all."""
+    left_out = {VARIABLE} if is_named else {VARIABLE, AUTHORITIES}
+    env = {name: value for name, value in trusting_all().items() if name not in left_out}
+    subprocess.run([sys.executable, "-c", TRUSTING], env={**env, "PYTHONPATH": str(SUPPORT)}, check=True)

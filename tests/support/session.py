@@ -9,10 +9,11 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -29,6 +30,12 @@ LOCK = Path(tempfile.gettempdir()) / f"dovecote-test-sessions-{os.getuid()}.lock
 
 VARIABLE = "TESTS_OF_DOVECOTE"
 """Names the session's directory; settings of the product have another prefix."""
+
+AUTHORITIES = "SSL_CERT_FILE"
+"""Names the file of certificate authorities for OpenSSL, httpx and uv."""
+
+SYSTEM_AUTHORITIES = "SYSTEM_AUTHORITIES_OF_TESTS"
+"""Keeps what `AUTHORITIES` named before the session."""
 
 
 def running() -> bool:
@@ -63,6 +70,21 @@ def unmarked() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != VARIABLE}
 
 
+def trusting_all() -> dict[str, str]:
+    """Return the environment for what connects to other machines: with all of the system's authorities."""
+    environment = dict(os.environ)
+    _trust_all(environment)
+    return environment
+
+
+def _trust_all(environment: MutableMapping[str, str]) -> None:
+    before = environment.pop(SYSTEM_AUTHORITIES, None)
+    if before is not None:
+        del environment[AUTHORITIES]
+    if before:
+        environment[AUTHORITIES] = before
+
+
 @contextmanager
 def making(name: str) -> Iterator[Path | None]:
     """Make something once for all workers: yields where, or None when it was made before."""
@@ -84,6 +106,7 @@ class Session:
         self._lock = LOCK.open("w")
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         os.environ[VARIABLE] = str(self._directory)
+        self._trusts_one = SYSTEM_AUTHORITIES not in os.environ and self._trust_one()
         self._zygote = subprocess.Popen(
             [sys.executable, str(Path(__file__).parent / "zygote.py"), zygote()], stdin=subprocess.PIPE
         )
@@ -103,9 +126,25 @@ class Session:
         """Remove what is left on the disk."""
         shutil.rmtree(self._directory, ignore_errors=True)
         del os.environ[VARIABLE]
+        if self._trusts_one:
+            _trust_all(os.environ)
         with self._lock, suppress(BlockingIOError):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove_empty(set(_control_groups()) - self._groups_before)
+
+    def _trust_one(self) -> bool:
+        """Let TLS clients read one of the system's authorities: reading them all takes each client 30 ms.
+
+        OpenSSL still finds the others in its directory when it needs one. Returns whether there is a bundle.
+        """
+        bundle = ssl.get_default_verify_paths().cafile
+        first, end, _ = (Path(bundle).read_text() if bundle else "").partition("-----END CERTIFICATE-----\n")
+        if end:
+            one = self._directory / "authority.pem"
+            one.write_text(first + end)
+            os.environ[SYSTEM_AUTHORITIES] = os.environ.get(AUTHORITIES, "")
+            os.environ[AUTHORITIES] = str(one)
+        return bool(end)
 
 
 def _control_groups() -> Iterator[Path]:

@@ -1,4 +1,7 @@
-"""Every built-in provider keeps the contract of `sandbox.testing`, in each of its variants."""
+"""Every built-in provider keeps the contract of `sandbox.testing`, in each of its variants.
+
+`.ci/exhaustive` also runs it on the host without control groups; what differs there, tests/faults shows.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from repetitions import in_gate
 from sandbox.testing.rig import ProviderRig
 from sandbox.testing.suite import ProviderContract
 from sandbox_rigs import all_rigs
+
+IN_GATE = set(all_rigs()) - {"host-rlimits", "host-plain"}
 
 
 class TestProviderContract(ProviderContract):
     """The contract, for each built-in provider and variant."""
 
-    @pytest.fixture(params=list(all_rigs()))
+    @pytest.fixture(params=in_gate(all_rigs(), IN_GATE))
     def rig(self, request: pytest.FixtureRequest, tmp_path: Path) -> ProviderRig:
         """Return each provider's rig in turn."""
         return all_rigs()[request.param](tmp_path)

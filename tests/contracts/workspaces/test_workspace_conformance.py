@@ -1,6 +1,7 @@
-"""The agent library's own rules for workspaces, on sandboxes of the host and of a provider.
+"""The agent library's own rules for workspaces, on sandboxes of the host.
 
-`.ci/exhaustive` also runs them on docker and on the simulators of other providers.
+`.ci/exhaustive` also runs them on docker and on the simulators of other providers, which read and write files
+by the commands of tests/contracts/exec/test_shell_files.py.
 """
 
 from __future__ import annotations
@@ -20,10 +21,8 @@ from sandbox.port import Provider
 from sandbox.testing.rig import ProviderRig
 from sandbox_rigs import all_rigs
 
-IN_GATE = {"host-control_groups", "e2b-loopback"}
-"""Files in a sandbox are read and written by the same commands on every provider but the host."""
-
-VARIANTS = {*IN_GATE, "docker-engine", "daytona-loopback", "kubernetes-pods"}
+IN_GATE = {"host-control_groups"}
+VARIANTS = {*IN_GATE, "docker-engine", "e2b-loopback", "daytona-loopback", "kubernetes-pods"}
 PIDS = 512
 """What hundreds of commands in a row leave counts until the machine's first process has buried it."""
 

@@ -31,7 +31,7 @@ from gateway.web.routes import ROUTES
 from gateway_process import gateway
 
 ADMIN_KEY = "an-admin-key-of-the-operator-in-tests"
-EXAMPLES = 2
+EXAMPLES = 1
 EXHAUSTIVE_EXAMPLES = 25
 ON_THE_DEFAULT = re.compile(r"/(agents|workspaces|sandboxes)/\{id\}")
 """Paths whose record there is, so that more than its absence is met."""

@@ -22,6 +22,7 @@ import pytest
 from gateway_process import reserve_port
 from scripts.image_digests import named_images
 from scripts.release import NAMESPACE, ROOT, ReleaseFailed, bill_of_materials, locked, release
+from session import trusting_all
 
 BOUND = 90.0
 """Seconds that a wheel's first start may take on a slow machine."""
@@ -47,7 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(*command: str, cwd: Path | None = None, stdin: bytes = b"") -> str:
     """Run a command and return its output."""
     clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("DOVECOTE_", "PYTHON"))
+        name: value for name, value in trusting_all().items() if not name.startswith(("DOVECOTE_", "PYTHON"))
     }
     done = subprocess.run(
         command, cwd=cwd, input=stdin, env=clean, capture_output=True, timeout=300, check=False

@@ -1,125 +1,121 @@
 """The agent of a simulated cloud sandbox: it starts processes in its namespaces and reports their output.
 
-Speaks lines of JSON on a unix socket, one connection for each request; the standard library only.
+Speaks lines of JSON on a unix socket, one connection for each request; the standard library only, and without
+asyncio, whose import takes longer than most commands.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import json
 import os
 import signal
+import socketserver
+import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 CHUNK_BYTES = 32 * 1024
+CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
+"""The processes of this sandbox by pid."""
 
 
-class ProcessHostAgent:
-    """The processes of this sandbox by pid."""
+class AgentRequest(socketserver.StreamRequestHandler):
+    """One connection: its line names a method and the method's arguments."""
 
-    def __init__(self) -> None:
-        self.children: dict[int, asyncio.subprocess.Process] = {}
-
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def handle(self) -> None:
         """Do one thing."""
+        self.writing = threading.Lock()
         with contextlib.suppress(ConnectionError):
-            line = await reader.readline()
+            line = self.rfile.readline()
             if not line:  # a client has checked whether we listen
-                return writer.close()
+                return
             asked = json.loads(line)
-            await getattr(self, asked.pop("do"))(writer, **asked)
-        return writer.close()
+            getattr(self, asked.pop("do"))(**asked)
 
-    async def start(
-        self, writer: asyncio.StreamWriter, *, argv: list[str], env: dict[str, str], cwd: str, stdin: bool
-    ) -> None:
+    def start(self, *, argv: list[str], env: dict[str, str], cwd: str, stdin: bool) -> None:
         """Start a process and report its pid, its output as it comes, and its end."""
         try:
-            child = await asyncio.create_subprocess_exec(
-                *argv,
+            child = subprocess.Popen(
+                argv,
                 env=env,
                 cwd=cwd,
-                stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
+                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 start_new_session=True,
             )
         except OSError as error:
-            return send_reply(writer, error=str(error))
-        self.children[child.pid] = child
-        send_reply(writer, pid=child.pid)
+            return self.reply(error=str(error))
+        CHILDREN[child.pid] = child
         assert child.stdout is not None
         assert child.stderr is not None
-        await asyncio.gather(
-            forward_output(child.stdout, writer, "stdout"), forward_output(child.stderr, writer, "stderr")
-        )
-        code = await child.wait()
-        self.children.pop(child.pid, None)
-        send_reply(writer, code=code)
-        return None
+        with contextlib.suppress(ConnectionError):
+            self.reply(pid=child.pid)
+        errors = threading.Thread(target=self.forward_output, args=(child.stderr, "stderr"))
+        errors.start()
+        self.forward_output(child.stdout, "stdout")
+        errors.join()
+        code = child.wait()
+        CHILDREN.pop(child.pid, None)
+        return self.reply(code=code)
 
-    async def feed(self, writer: asyncio.StreamWriter, *, pid: int, data: str, end: bool) -> None:
-        """Give a process some of its input."""
-        child = self.children.get(pid)
+    def forward_output(self, source: IO[bytes], name: str) -> None:
+        """Pass output on until its end, also after the client has gone."""
+        with source:
+            while piece := os.read(source.fileno(), CHUNK_BYTES):
+                with contextlib.suppress(ConnectionError):
+                    self.reply(**{name: base64.b64encode(piece).decode()})
+
+    def feed(self, *, pid: int, data: str, end: bool) -> None:
+        """Give a process some of its input; one that has ended takes none."""
+        child = CHILDREN.get(pid)
         if child is None or child.stdin is None:
-            return send_reply(writer, error="no such process")
-        child.stdin.write(base64.b64decode(data))
-        if end:
-            child.stdin.close()
-        return send_reply(writer, done=True)
+            return self.reply(error="no such process")
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.write(base64.b64decode(data))
+            child.stdin.flush()
+            if end:
+                child.stdin.close()
+        return self.reply(done=True)
 
-    async def kill(self, writer: asyncio.StreamWriter, *, pid: int, number: int) -> None:
+    def kill(self, *, pid: int, number: int) -> None:
         """Send a signal."""
-        if pid not in self.children:
-            return send_reply(writer, error="no such process")
+        if pid not in CHILDREN:
+            return self.reply(error="no such process")
         os.kill(pid, number)
-        return send_reply(writer, done=True)
+        return self.reply(done=True)
 
-    async def put(self, writer: asyncio.StreamWriter, *, path: str, data: str) -> None:
-        """Write a file."""
-        await asyncio.to_thread(write, Path(path), base64.b64decode(data))
-        send_reply(writer, done=True)
+    def put(self, *, path: str, data: str) -> None:
+        """Write a file, its directories made."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_bytes(base64.b64decode(data))
+        self.reply(done=True)
 
-    async def get(self, writer: asyncio.StreamWriter, *, path: str) -> None:
+    def get(self, *, path: str) -> None:
         """Read a file."""
         try:
-            content = await asyncio.to_thread(Path(path).read_bytes)
+            content = Path(path).read_bytes()
         except OSError as error:
-            return send_reply(writer, error=error.strerror)
-        return send_reply(writer, data=base64.b64encode(content).decode())
+            return self.reply(error=error.strerror)
+        return self.reply(data=base64.b64encode(content).decode())
+
+    def reply(self, **said: Any) -> None:
+        """Say one thing."""
+        with self.writing:
+            self.wfile.write(json.dumps(said).encode() + b"\n")
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write a file, its directories made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+class AgentServer(socketserver.ThreadingUnixStreamServer):
+    """Serves each request in a thread."""
 
-
-def send_reply(writer: asyncio.StreamWriter, **said: Any) -> None:
-    """Say one thing."""
-    writer.write(json.dumps(said).encode() + b"\n")
-
-
-async def forward_output(source: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> None:
-    """Pass output on."""
-    while piece := await source.read(CHUNK_BYTES):
-        send_reply(writer, **{name: base64.b64encode(piece).decode()})
-        with contextlib.suppress(ConnectionError):
-            await writer.drain()
-
-
-async def main(socket: str) -> None:
-    """Serve until the sandbox ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    agent = ProcessHostAgent()
-    server = await asyncio.start_unix_server(agent.handle, socket, limit=256 * 1024 * 1024)
-    async with server:
-        await server.serve_forever()
+    daemon_threads = True
+    request_queue_size = 100
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    AgentServer(sys.argv[1], AgentRequest).serve_forever()
