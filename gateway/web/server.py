@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
+from aiohttp.hdrs import EXPECT
 from aiohttp.web_urldispatcher import UrlDispatcher
 
 from gateway.web import cors
@@ -92,8 +93,20 @@ async def _set_headers(request: web.Request, response: web.StreamResponse) -> No
 
 
 def _add_route(router: UrlDispatcher, authenticator: Authenticator, route: ApiRoute) -> None:
-    handler = endpoint(route)
-    made = router.add_route(route.method, route.path, handler)
-    authenticator.access_by_route[made] = route.access
+    methods = [route.method]
     if route.method == "GET" and isinstance(route.access, PublicAccess | SignedLinkAccess):
-        authenticator.access_by_route[router.add_route("HEAD", route.path, handler)] = route.access
+        methods.append("HEAD")
+    handler = endpoint(route)
+    for method in methods:
+        made = router.add_route(method, route.path, handler, expect_handler=_continue_if_expected)
+        authenticator.access_by_route[made] = route.access
+
+
+async def _continue_if_expected(request: web.Request) -> None:
+    """Ask for the body if the client waits for that, and ignore what else it expects (RFC 9110, 10.1.1).
+
+    aiohttp itself replies to an unknown expectation with a 417 that is no problem response.
+    """
+    if request.version >= HttpVersion11 and request.headers[EXPECT].lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -154,6 +155,16 @@ async def test_a_header_that_cannot_be_is_refused(
     """Wrong media types, encodings, lengths, keys and origins each have their 4xx."""
     answer = await raw(api, post(api, b'{"name": "a"}', **headers))
     assert status_of(answer) == status, answer
+
+
+@pytest.mark.parametrize(
+    ("expected", "replies"),
+    [("wI7O_t", [201]), ("", [201]), ("100-Continue", [100, 201]), ("100-continue, tea", [201])],
+)
+async def test_an_expectation_is_met_or_ignored(api: ApiServer, expected: str, replies: list[int]) -> None:
+    """Only `100-continue` has a meaning: others get the reply of a request without them."""
+    answer = await raw(api, post(api, b'{"name": "a"}', Expect=expected))
+    assert [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+)", answer)] == replies, answer
 
 
 @pytest.mark.parametrize(
