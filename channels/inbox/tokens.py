@@ -60,7 +60,8 @@ class TokenCache:
 def read_private_key(pem: str) -> Any:
     """Return a private key as PyJWT takes it; raises ValueError or TypeError.
 
-    Reading proves that the key's numbers belong together, which blocks for 35 ms with 2048 bits of RSA.
+    The last keys are kept: reading one proves that its numbers belong together, which blocks the event loop
+    for 35 ms with 2048 bits of RSA.
     """
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 

@@ -1,6 +1,7 @@
 """Every built-in provider keeps the contract of `sandbox.testing`, in each of its variants.
 
-`.ci/exhaustive` also runs it on the host without control groups; what differs there, tests/faults shows.
+`.ci/exhaustive` also runs it on the host without control groups and without isolation. The gate tests in
+tests/faults what differs there.
 """
 
 from __future__ import annotations

@@ -31,7 +31,9 @@ from gateway.web.routes import ROUTES
 from gateway_process import gateway
 
 ADMIN_KEY = "an-admin-key-of-the-operator-in-tests"
-EXAMPLES = 1
+EXAMPLES = 2
+"""The simplest request, with which hypothesis begins, and one that differs from run to run."""
+
 EXHAUSTIVE_EXAMPLES = 25
 ON_THE_DEFAULT = re.compile(r"/(agents|workspaces|sandboxes)/\{id\}")
 """Paths whose record there is, so that more than its absence is met."""
