@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -18,12 +20,27 @@ from session import Session
 SESSION = pytest.StashKey[Session]()
 LEFT = pytest.StashKey[list[Leftover]]()
 
+MOST_WORKERS = 4
+"""Workers of a run of directories: each one collects all tests of the run."""
+
 # No example is judged by how long it takes, which says more of the machine.
 # The gate asks for the profile `ci`, and .ci/exhaustive for many examples.
 settings.register_profile("quick", deadline=None, max_examples=10)
 settings.register_profile("ci", deadline=None, max_examples=40)
 settings.register_profile("exhaustive", deadline=None, max_examples=400)
 settings.load_profile("quick")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Run whole directories in one worker per processor; `-n`, `--pdb` and `-s` decide otherwise."""
+    option = config.option
+    decided = getattr(option, "numprocesses", 0) is not None or option.tx
+    if decided or hasattr(config, "workerinput") or option.usepdb or option.capture == "no":
+        return
+    if all(Path(given).is_dir() for given in config.args):
+        option.numprocesses = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+        option.dist = "worksteal"
 
 
 def pytest_configure(config: pytest.Config) -> None:

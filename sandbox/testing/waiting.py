@@ -10,12 +10,19 @@ from sandbox.port import Sandbox
 
 TIMEOUT_SECONDS = 20.0
 
+POLL_SECONDS = 0.1
+"""Each look may be a command in the sandbox.
+
+A command's processes count against the sandbox's limit until they are reaped, for which the first process of
+a small machine may need two seconds.
+"""
+
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait until `condition` holds; raises TimeoutError."""
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while not await condition():  # noqa: ASYNC110 - what is waited for happens in other processes
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 async def wait_for_job(sandbox: Sandbox, job_id: str) -> JobReport:
@@ -23,7 +30,7 @@ async def wait_for_job(sandbox: Sandbox, job_id: str) -> JobReport:
     report = await sandbox.report(job_id)
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while report.state is BackgroundJobState.RUNNING:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(POLL_SECONDS / 2)
             report = await sandbox.report(job_id)
     return report
 
