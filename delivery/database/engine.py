@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, ClassVar, cast
 
+import structlog
 from sqlalchemy import MetaData, Table, event
 from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -22,6 +23,8 @@ from delivery.fair_scheduler import PoolSize
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects.sqlite import Insert
+
+_log = structlog.get_logger(__name__)
 
 Connection = AsyncConnection
 """The first parameter of store functions, so that callers compose transactions."""
@@ -128,9 +131,15 @@ def _is_read_only(error: BaseException | None) -> bool:
     return getattr(error, "sqlstate", None) == _READ_ONLY_TRANSACTION
 
 
-def _discard_read_only(context: ExceptionContext) -> None:
-    """Close a connection that cannot write: the next one may reach the server that can."""
-    if _is_read_only(context.original_exception):
+def _discard_unusable(context: ExceptionContext) -> None:
+    """Close a connection that fails its check before use, for whatever reason, or that cannot write.
+
+    The next connection may reach the server that can.
+    """
+    error = context.original_exception
+    if context.is_pre_ping and not context.is_disconnect:
+        _log.warning("database.connection_discarded", because=str(error))
+    if context.is_pre_ping or _is_read_only(error):
         context.is_disconnect, context.invalidate_pool_on_disconnect = True, False
 
 
@@ -162,7 +171,7 @@ class Database:
                 pool_pre_ping=True,
                 hide_parameters=True,  # a logged error must not contain messages of users
             )
-            event.listen(postgres.sync_engine, "handle_error", _discard_read_only)
+            event.listen(postgres.sync_engine, "handle_error", _discard_unusable)
             return postgres
         engine = create_async_engine(
             self.url,

@@ -1,10 +1,11 @@
-"""The connections to PostgreSQL are shared fairly: an account that holds many leaves some to others."""
+"""Connections to PostgreSQL: accounts share them fairly, and those that cannot be used are replaced."""
 
 from __future__ import annotations
 
 import asyncio
 
 from sqlalchemy import text
+from structlog.testing import capture_logs
 
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.fair_gate import working_for
@@ -12,6 +13,8 @@ from postgres import PostgresCluster
 
 CALLERS = 40
 """More than there are connections."""
+
+_PROCESS = text("SELECT pg_backend_pid()")
 
 
 async def test_connections_of_one_account_leave_some_to_others(postgres: PostgresCluster) -> None:
@@ -45,4 +48,22 @@ async def test_connections_of_one_account_leave_some_to_others(postgres: Postgre
             release.set()
     finally:
         release.set()
+        await database.close()
+
+
+async def test_a_connection_that_fails_its_check_is_replaced(postgres: PostgresCluster) -> None:
+    """What is left of a broken transaction costs the connection, and not the next request."""
+    database = Database(postgres.create_database())
+    try:
+        async with database.read() as connection:
+            driver = (await connection.get_raw_connection()).driver_connection
+            first = (await connection.execute(_PROCESS)).scalar_one()
+        assert driver is not None
+        await driver.execute("SELECT 1")  # begins a transaction
+        with capture_logs() as logs:
+            async with database.read() as connection:
+                assert (await connection.execute(_PROCESS)).scalar_one() != first
+        assert [entry["event"] for entry in logs] == ["database.connection_discarded"]
+        assert "autocommit" in logs[0]["because"]
+    finally:
         await database.close()
