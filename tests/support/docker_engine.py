@@ -111,8 +111,8 @@ except subprocess.TimeoutExpired:
     engine.kill()
 if os.path.exists("/sys/class/net/" + fields["bridge"]):
     subprocess.run(["ip", "link", "delete", fields["bridge"]])
-for line in open("/proc/self/mounts"):
-    place = line.split()[1]
+places = [line.split()[1] for line in open("/proc/self/mounts")]
+for place in reversed(places):
     if place.startswith(fields["directory"]):
         subprocess.run(["umount", "-l", place])
 shutil.rmtree(fields["directory"], ignore_errors=True)
