@@ -111,6 +111,13 @@ except subprocess.TimeoutExpired:
     engine.kill()
 if os.path.exists("/sys/class/net/" + fields["bridge"]):
     subprocess.run(["ip", "link", "delete", fields["bridge"]])
+for entry in os.listdir("/proc"):  # Podman's conmon makes the directory again, minutes after a command's end
+    try:
+        command = open("/proc/" + entry + "/cmdline").read().split("\\0")
+        if command[0].endswith("conmon") and any(fields["directory"] in word for word in command):
+            os.kill(int(entry), 9)
+    except OSError:
+        pass
 places = [line.split()[1] for line in open("/proc/self/mounts")]
 for place in reversed(places):
     if place.startswith(fields["directory"]):
