@@ -132,9 +132,9 @@ def _is_read_only(error: BaseException | None) -> bool:
 
 
 def _discard_unusable(context: ExceptionContext) -> None:
-    """Close a connection that fails its check before use, for whatever reason, or that cannot write.
+    """Close a connection that fails its check before use, for whatever reason, or whose server only reads.
 
-    The next connection may reach the server that can.
+    A new connection may reach a server that can write.
     """
     error = context.original_exception
     if context.is_pre_ping and not context.is_disconnect:

@@ -11,10 +11,10 @@ from sandbox.port import Sandbox
 TIMEOUT_SECONDS = 20.0
 
 POLL_SECONDS = 0.1
-"""Each look may be a command in the sandbox.
+"""Seconds between two checks, each of which may run a command in the sandbox.
 
-A command's processes count against the sandbox's limit until they are reaped, for which the first process of
-a small machine may need two seconds.
+An ended command counts against the sandbox's `pids` until process 1 of the machine reaps it, which takes two
+seconds on some machines.
 """
 
 
@@ -30,7 +30,7 @@ async def wait_for_job(sandbox: Sandbox, job_id: str) -> JobReport:
     report = await sandbox.report(job_id)
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while report.state is BackgroundJobState.RUNNING:
-            await asyncio.sleep(POLL_SECONDS / 2)
+            await asyncio.sleep(POLL_SECONDS)
             report = await sandbox.report(job_id)
     return report
 

@@ -111,17 +111,17 @@ except subprocess.TimeoutExpired:
     engine.kill()
 if os.path.exists("/sys/class/net/" + fields["bridge"]):
     subprocess.run(["ip", "link", "delete", fields["bridge"]])
+inside = fields["directory"] + "/"
 for entry in os.listdir("/proc"):  # Podman's conmon makes the directory again, minutes after a command's end
     try:
-        command = open("/proc/" + entry + "/cmdline").read().split("\\0")
-        if command[0].endswith("conmon") and any(fields["directory"] in word for word in command):
+        command = open("/proc/" + entry + "/cmdline", "rb").read()
+        if command.split(b"\\0")[0].endswith(b"conmon") and inside.encode() in command:
             os.kill(int(entry), 9)
     except OSError:
         pass
-places = [line.split()[1] for line in open("/proc/self/mounts")]
-for place in reversed(places):
-    if place.startswith(fields["directory"]):
-        subprocess.run(["umount", "-l", place])
+for line in reversed(list(open("/proc/self/mounts"))):
+    if line.split()[1].startswith(inside):
+        subprocess.run(["umount", "-l", line.split()[1]])
 shutil.rmtree(fields["directory"], ignore_errors=True)
 """
 
