@@ -12,7 +12,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.database.partial_indexes import has_others
 from delivery.database.tables import IS_OPEN, OPEN_DELIVERIES, attempts, deliveries
-from delivery.deliveries import store
+from delivery.deliveries import ordering
 from delivery.deliveries.attempt import DeliveryState, Transition
 from delivery.deliveries.port import Outcome
 from delivery.deliveries.store import DueDelivery, NewDelivery
@@ -162,10 +162,10 @@ async def _select_begun(
 
 
 async def begin_first_attempt(
-    connection: Connection, planned: NewDelivery, *, now: datetime
+    connection: Connection, planned: NewDelivery, *, bot: str, now: datetime
 ) -> DueDelivery | None:
-    """Insert a delivery as being sent, and record its first attempt; None if it exists already."""
-    due = await store.create_sending(connection, planned, now=now)
+    """Insert a delivery as being sent, and record its first attempt; None: see `ordering.create_sending`."""
+    due = await ordering.create_sending(connection, planned, bot=bot, now=now)
     if due is not None:
         await connection.execute(_ATTEMPT, _begun(due, now))
     return due

@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 
 from sqlalchemy import Executable, and_, bindparam, case, exists, func, or_, select, update
 
-from delivery.database.engine import Connection
+from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.partial_indexes import literal_in
 from delivery.database.tables import IS_OPEN, OPEN_DELIVERIES, deliveries
 from delivery.database.tables import destinations as held
@@ -29,7 +30,7 @@ from delivery.deliveries.destinations import DestinationState
 from delivery.deliveries.job_message import JOB_STATES
 from delivery.deliveries.part import Part
 from delivery.deliveries.port import Delivery
-from delivery.deliveries.store import DueDelivery
+from delivery.deliveries.store import DueDelivery, NewDelivery
 from delivery.events.event import Event
 
 FILES, URGENT, JOBS, CHANGES = " files", " urgent", " jobs", " changes"
@@ -102,7 +103,6 @@ _IS_HELD = exists().where(
     held.c.destination.in_([bindparam("at"), bindparam("bot")]),
     held.c.dead_at.is_not(None) | (held.c.held_until > bindparam("now")),
 )
-_IS_OCCUPIED = select(or_(_HAS_OPEN, _IS_HELD))
 _NEXT_DUE = select(func.min(deliveries.c.next_at)).where(
     deliveries.c.destination == bindparam("at"),
     IS_OPEN,
@@ -129,10 +129,30 @@ async def list_due_heads(
     return DueHeads(deliveries=[store.to_due(row) for row in rows], state=destinations.to_state(rows[0]))
 
 
-async def is_occupied(connection: Connection, destination: str, *, bot: str, now: datetime) -> bool:
-    """Return whether a new delivery cannot be sent at once: others are unfinished, or a pause or its end."""
-    found = await connection.execute(_IS_OCCUPIED, {"at": destination, "bot": bot, "now": now})
-    return bool(found.scalar_one())
+@cache
+def _insert_if_free(dialect: str) -> Executable:
+    """Return the statement that inserts a delivery if it can be sent at once."""
+    columns = [deliveries.c[name] for name in store.NEW_ROW]
+    row = select(*(bindparam(f"new_{one.name}", type_=one.type) for one in columns))
+    inserted = insert_on_conflict(deliveries, dialect).from_select(
+        list(store.NEW_ROW), row.where(~_HAS_OPEN, ~_IS_HELD), include_defaults=False
+    )
+    return inserted.on_conflict_do_nothing(index_elements=store.IDENTITY).returning(deliveries.c.id)
+
+
+async def create_sending(
+    connection: Connection, planned: NewDelivery, *, bot: str, now: datetime
+) -> DueDelivery | None:
+    """Insert a delivery whose first attempt begins with this transaction; return it as it was due.
+
+    None: nothing was inserted, because others at its destination are unfinished, the destination is paused or
+    dead, or the delivery exists already.
+    """
+    row = store.new_row(planned, state=DeliveryState.SENDING, attempts=1, now=now)
+    given = {f"new_{name}": value for name, value in row.items()}
+    given |= {"at": planned.destination, "bot": bot, "now": now}
+    inserted = await connection.execute(_insert_if_free(connection.dialect.name), given)
+    return planned.as_due(armed_at=now) if inserted.first() is not None else None
 
 
 async def next_due_at(connection: Connection, destination: str, *, now: datetime) -> datetime | None:

@@ -20,6 +20,16 @@ from delivery.deliveries.port import Delivery
 from delivery.deliveries.route import RouteKind
 from delivery.events.event import Event, new_id
 
+IDENTITY = ("event_id", "kind", "target", "part")
+"""The columns that identify a delivery: there is one for each part of an event and target."""
+
+NEW_ROW = (
+    *("id", "account", "event_id", "event_type", "event_time", "conversation", "turn", "kind", "target"),
+    *("destination", "ordering_key", "part", "body", "platform_id", "state", "attempts"),
+    *("armed_at", "armed_from", "uncertain", "created_at", "updated_at"),
+)
+"""The columns of a new delivery; the others are empty."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewDelivery:
@@ -115,40 +125,19 @@ _DUE_AT = _OPEN_AT.where(deliveries.c.next_at.is_(None) | (deliveries.c.next_at 
 
 @cache
 def _insert(dialect: str) -> Executable:
-    return insert_on_conflict(deliveries, dialect).on_conflict_do_nothing(
-        index_elements=["event_id", "kind", "target", "part"]
-    )
-
-
-@cache
-def _insert_one(dialect: str) -> Executable:
-    one = insert_on_conflict(deliveries, dialect).on_conflict_do_nothing(
-        index_elements=["event_id", "kind", "target", "part"]
-    )
-    return one.returning(deliveries.c.id)
+    return insert_on_conflict(deliveries, dialect).on_conflict_do_nothing(index_elements=IDENTITY)
 
 
 async def create(connection: Connection, planned: Sequence[NewDelivery]) -> None:
     """Insert deliveries; one that already exists (same event, target and part) is not changed."""
     if planned:
         now = utc_now()
-        rows = [_values(one, state=DeliveryState.PENDING, attempts=0, now=now) for one in planned]
+        rows = [new_row(one, state=DeliveryState.PENDING, attempts=0, now=now) for one in planned]
         await connection.execute(_insert(connection.dialect.name), rows)
 
 
-async def create_sending(
-    connection: Connection, planned: NewDelivery, *, now: datetime
-) -> DueDelivery | None:
-    """Insert a delivery whose first attempt begins with this transaction; return it as it was due.
-
-    None: it exists already.
-    """
-    row = _values(planned, state=DeliveryState.SENDING, attempts=1, now=now)
-    inserted = await connection.execute(_insert_one(connection.dialect.name), row)
-    return planned.as_due(armed_at=now) if inserted.first() is not None else None
-
-
-def _values(planned: NewDelivery, *, state: DeliveryState, attempts: int, now: datetime) -> dict[str, Any]:
+def new_row(planned: NewDelivery, *, state: DeliveryState, attempts: int, now: datetime) -> dict[str, Any]:
+    """Return the columns of a new delivery, those of NEW_ROW."""
     return {
         "id": planned.id,
         "account": planned.account,

@@ -9,7 +9,7 @@ from delivery.broker.keyed_worker import KeyedWorker, ReservedKey
 from delivery.broker.port import Lease, Leases
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
-from delivery.deliveries import attempt_store, ordering
+from delivery.deliveries import attempt_store
 from delivery.deliveries.immediate import DeliveryClaims, ImmediateWork
 from delivery.deliveries.store import DueDelivery, NewDelivery
 
@@ -81,6 +81,4 @@ class ImmediateSends(DeliveryClaims):
 
     async def _begin(self, connection: Connection, planned: NewDelivery) -> DueDelivery | None:
         now, bot = utc_now(), self._bot_destination(planned.destination)
-        if await ordering.is_occupied(connection, planned.destination, bot=bot, now=now):
-            return None
-        return await attempt_store.begin_first_attempt(connection, planned, now=now)
+        return await attempt_store.begin_first_attempt(connection, planned, bot=bot, now=now)

@@ -14,7 +14,7 @@ from delivery.background import log_errors
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database, ignore_deletions
 from delivery.deliveries.transactions import Transaction
-from gateway.accounts.budget_periods import MICROS, OUTPUT_ESTIMATE, BudgetAmount
+from gateway.accounts.budget_periods import MICROS, OUTPUT_ESTIMATE, BudgetAmount, agent_limits
 from gateway.accounts.reservations import BudgetReservations, BudgetUsedUp, RequestReservation, new_usage
 from gateway.agents.port import (
     Agent,
@@ -35,10 +35,7 @@ from gateway.store.accounts import budgets
 from gateway.store.accounts import usage as store
 from gateway.store.accounts.budgets import BudgetCounter, BudgetLimits
 from gateway.store.accounts.usage import Amount, UsageRow
-from gateway.store.conversations import conversations
-
-MAX_CACHED_ACCOUNTS = 10_000
-"""Conversations whose account is kept in memory."""
+from gateway.store.turns.claims import ClaimedConversation
 
 OnModelRequest = Callable[[TurnInput, int, ModelRequestEnded], None]
 """Receive each finished model request with its number in the attempt; must not wait and must not fail."""
@@ -57,6 +54,17 @@ class Budget:
     def parse(cls, limits: Mapping[str, Any]) -> Budget:
         """Return the total limits among those of an account."""
         return cls(**{one.name: limits[one.name] for one in fields(cls) if one.name in limits})
+
+    @classmethod
+    def of_agent(cls, agent: AgentSpec) -> Budget:
+        """Return the total limits of an agent."""
+        limits = agent.limits
+        return cls(
+            seconds=limits.budget_seconds,
+            requests=limits.budget_requests,
+            tokens=limits.budget_tokens,
+            cost=limits.budget_cost,
+        )
 
     def __bool__(self) -> bool:
         return bool(self.seconds or self.requests or self.tokens or self.cost)
@@ -111,30 +119,10 @@ class UsageMeter:
         self._metrics = metrics
         self._prices = prices
         self._on_model_request = on_model_request
-        self._accounts: dict[str, str] = {}
-
-    async def account_of(self, conversation: str) -> str:
-        """Return the account of a conversation, which never changes."""
-        if (known := self._accounts.get(conversation)) is not None:
-            return known
-        async with self._database.read() as connection:
-            found = await conversations.get_by_id(connection, conversation)
-        if found is None:
-            raise AgentError("The conversation no longer exists.")
-        if len(self._accounts) >= MAX_CACHED_ACCOUNTS:
-            self._accounts.pop(next(iter(self._accounts)))
-        self._accounts[conversation] = found.account
-        return found.account
 
     async def check_budget(self, account: str, agent: AgentSpec) -> BudgetLimits:
         """Raise AgentError when a total budget of the agent or of its account is used up."""
-        limits = agent.limits
-        own = Budget(
-            seconds=limits.budget_seconds,
-            requests=limits.budget_requests,
-            tokens=limits.budget_tokens,
-            cost=limits.budget_cost,
-        )
+        own = Budget.of_agent(agent)
         async with self._database.read() as connection:
             account_limits = await budgets.get_limits(connection, account)
             whole = Budget.parse(account_limits.budgets)
@@ -244,9 +232,10 @@ class MeteredTurn:
     before the next request at the latest.
     """
 
-    def __init__(self, meter: UsageMeter, account: str, turn_input: TurnInput) -> None:
+    def __init__(self, meter: UsageMeter, claimed: ClaimedConversation, turn_input: TurnInput) -> None:
         self._meter = meter
-        self._account = account
+        self._account = claimed.conversation.account
+        self._is_unlimited = not claimed.has_budgets and not _has_budget(turn_input.agent)
         self._turn_input = turn_input
         self._started = utc_now()
         self._numbers = count(1)
@@ -260,6 +249,8 @@ class MeteredTurn:
         if self._reserved is not None:
             return
         await self.record()
+        if self._is_first_unlimited():
+            return
         self._reserved = await self._meter.reserve(
             self._account, self._turn_input, tokens, is_first=not self._has_reserved
         )
@@ -267,7 +258,13 @@ class MeteredTurn:
 
     async def check(self) -> None:
         """Raise AgentError if a total budget is used up."""
-        await self._meter.check_budget(self._account, self._turn_input.agent)
+        if not self._is_first_unlimited():
+            await self._meter.check_budget(self._account, self._turn_input.agent)
+
+    def _is_first_unlimited(self) -> bool:
+        """Return whether this is the first check, and the claim of the turn has found no budget."""
+        is_unlimited, self._is_unlimited = self._is_unlimited, False
+        return is_unlimited
 
     async def end_request(self, request: ModelRequestEnded) -> None:
         """Measure a request that has ended, and record it if it has reserved something."""
@@ -321,6 +318,11 @@ class MeteredTurn:
             await self.record()
 
 
+def _has_budget(agent: AgentSpec) -> bool:
+    """Return whether an agent has a budget of its own: in all, or of a day or a month."""
+    return bool(Budget.of_agent(agent)) or any(True for _limit in agent_limits(agent))
+
+
 class MeteredAgent(Agent):
     """An agent that reserves and records each model request, and stops when a budget is used up.
 
@@ -328,14 +330,14 @@ class MeteredAgent(Agent):
     start and whenever it saves its progress.
     """
 
-    def __init__(self, inner: Agent, meter: UsageMeter) -> None:
+    def __init__(self, inner: Agent, meter: UsageMeter, claimed: ClaimedConversation) -> None:
         self._inner = inner
         self._meter = meter
+        self._claimed = claimed
 
     async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
         """Run the turn; requests are reserved as they are announced."""
-        account = await self._meter.account_of(turn_input.conversation)
-        turn = MeteredTurn(self._meter, account, turn_input)
+        turn = MeteredTurn(self._meter, self._claimed, turn_input)
         ensure_budget = _budget_check(turn, turn_input.agent.models[0])
         try:
             await ensure_budget()
@@ -369,6 +371,10 @@ async def _announces_requests() -> None:
     """Do nothing: the agent announces each request."""
 
 
-def with_metering(get_agent: Callable[[AgentSpec], Agent], meter: UsageMeter) -> Callable[[AgentSpec], Agent]:
+GetMeteredAgent = Callable[[AgentSpec, ClaimedConversation], Agent]
+"""Return the agent of a spec that answers in a claimed conversation."""
+
+
+def with_metering(get_agent: Callable[[AgentSpec], Agent], meter: UsageMeter) -> GetMeteredAgent:
     """Return a finder of agents that are metered."""
-    return lambda persona: MeteredAgent(get_agent(persona), meter)
+    return lambda spec, claimed: MeteredAgent(get_agent(spec), meter, claimed)

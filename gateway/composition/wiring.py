@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from gateway.accounts import view_links
+from gateway.accounts.budgets import GetMeteredAgent
 from gateway.accounts.view_links import ViewLinks
-from gateway.agents.port import Agent, AgentSpec
 from gateway.composition.foundation import Foundation
 from gateway.conversations.approvals import Approvals
 from gateway.conversations.submissions.submissions import Submissions
@@ -35,7 +33,7 @@ from gateway.turns.worker import TurnWorker
 
 
 def build_services(
-    base: Foundation, *, host_account: str, backends: Backends, get_agent: Callable[[AgentSpec], Agent]
+    base: Foundation, *, host_account: str, backends: Backends, get_agent: GetMeteredAgent
 ) -> Services:
     """Build the services; `host_account` is the account whose agents may use the provider host."""
     backing, transactions, settings = base.backing, base.transactions, base.backing.settings
@@ -110,7 +108,7 @@ def _turn_worker(
     jobs: Jobs,
     file_services: FileServices,
     *,
-    get_agent: Callable[[AgentSpec], Agent],
+    get_agent: GetMeteredAgent,
     calls: BackgroundCalls,
 ) -> TurnWorker:
     backing, settings = base.backing, base.backing.settings

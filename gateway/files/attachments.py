@@ -88,8 +88,6 @@ class AttachmentFetcher:
     async def fetch(self, turn: Turn, environment: Environment) -> FetchedAttachments:
         """Fetch a turn's attachments; people get a notice for each one that cannot be fetched."""
         async with self._transactions.database.read() as connection:
-            if not await store.has_incoming(connection, turn.conversation, turn.id):
-                return FetchedAttachments()
             attached = await messages.list_attachments(connection, turn.id)
             notes = await store.list_notes(connection, turn.conversation, turn.id)
         if notes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
@@ -15,9 +16,9 @@ from gateway.memory.prompt import render_notes
 from gateway.memory.search_words import index_text, search_words
 from gateway.memory.visibility import MemoryView, view_of
 from gateway.store.accounts.stored_bytes import ROW_BYTES
-from gateway.store.conversations import conversations
 from gateway.store.conversations import memories as store
 from gateway.store.conversations.memories import Memory, MemoryFilter, MemorySubject
+from gateway.store.turns.claims import ClaimedConversation
 from gateway.store.turns.turns import Turn
 
 MAX_TEXT = 2000
@@ -62,6 +63,7 @@ class Memories:
         self._quota = quota
         self._settings = settings
         self._cache = AccountCache()
+        self._views = AccountCache()
 
     async def write(self, new: NewMemory) -> Memory:
         """Write a note; a known id returns its note. Raises TooManyMemories, StorageFull."""
@@ -141,18 +143,22 @@ class Memories:
                 return await store.list_newest(connection, which, limit=limit)
             return await store.search(connection, which, search_words(query), limit=limit)
 
-    async def of_turn(self, turn: Turn, revision: int | None = None) -> TurnMemory | None:
-        """Return the notes that a turn may read and write; None if its conversation was deleted.
+    async def of_turn(self, turn: Turn, claimed: ClaimedConversation) -> TurnMemory:
+        """Return the notes that a claimed turn may read and write.
 
-        `revision`: see `AccountReader`.
+        What its conversation may read is kept until something else of it, or of its account, is claimed.
         """
+        conversation = claimed.conversation
+        seen_as = (conversation.agent, conversation.address or "", str(conversation.direct))
+        key = (conversation.id, turn.asker, *seen_as)
+        load = partial(self._load_view, turn, claimed)
+        view = await self._views.get(key, claimed.revision, load)
+        return TurnMemory(memories=self, view=view, has_notes=claimed.has_memories)
+
+    async def _load_view(self, turn: Turn, claimed: ClaimedConversation) -> MemoryView:
         async with self._database.read() as connection:
-            conversation = await conversations.get_by_id(connection, turn.conversation)
-            if conversation is None:
-                return None
-            reader = AccountReader(connection, turn.account, self._cache, revision)
-            view = await view_of(reader, conversation, turn.asker)
-        return TurnMemory(memories=self, view=view)
+            reader = AccountReader(connection, turn.account, self._cache, claimed.revision)
+            return await view_of(reader, claimed.conversation, turn.asker)
 
     async def notes_for(self, view: MemoryView, text: str) -> str:
         """Return the notes for a turn's instructions, those first that share words with `text`."""
@@ -176,6 +182,8 @@ class TurnMemory:
 
     memories: Memories
     view: MemoryView
+    has_notes: bool = True
+    """False if the account had no notes when the turn was claimed."""
 
     @property
     def scopes(self) -> Sequence[str]:
@@ -184,7 +192,7 @@ class TurnMemory:
 
     async def notes_for(self, text: str) -> str:
         """Return the notes for the turn's instructions."""
-        return await self.memories.notes_for(self.view, text)
+        return await self.memories.notes_for(self.view, text) if self.has_notes else ""
 
 
 def open_memories(backing: BackingServices, quota: StorageQuota) -> Memories:

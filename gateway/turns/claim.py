@@ -11,7 +11,6 @@ from functools import partial
 from delivery.broker.keyed_worker import KeyedWorker, ReservedKey
 from delivery.broker.port import Lease, Leases, WorkQueue
 from delivery.database.clock import utc_now
-from delivery.database.engine import Connection
 from delivery.deliveries.immediate import ImmediateWork
 from delivery.deliveries.transactions import Transaction, Transactions, TurnClaims
 from delivery.errors import LeaseLost
@@ -20,9 +19,8 @@ from gateway.accounts.account_reader import AccountCache, AccountReader
 from gateway.agents.port import ApprovalDecision
 from gateway.conversations import approvals
 from gateway.files.collection import FileCollector
-from gateway.store.accounts import revisions
 from gateway.store.accounts.records import Record
-from gateway.store.conversations import conversations, messages
+from gateway.store.conversations import messages
 from gateway.store.turn_state import (
     DEAD_LETTER_PREFIX,
     QUARANTINE_POINTS,
@@ -32,8 +30,9 @@ from gateway.store.turn_state import (
     decide_poison,
 )
 from gateway.store.turns import approvals as approval_store
-from gateway.store.turns import turns
+from gateway.store.turns import claims, turns
 from gateway.store.turns.approvals import Approval
+from gateway.store.turns.claims import ClaimedConversation
 from gateway.store.turns.turns import Turn
 from gateway.turns.histories import History, HistoryCache
 from gateway.turns.turn_end import end_turn
@@ -49,8 +48,9 @@ class ClaimedTurn:
     history: History
     approvals: Sequence[Approval]
     replies_before: int
-    revision: int | None = None
-    """The account's revision that the claim has read."""
+    conversation: ClaimedConversation
+    has_incoming: bool
+    """Whether there are attachments, or notes about files, for the agent."""
 
     interruption: Interruption = Interruption.NONE
     """How the attempt before this one ended, if it was interrupted."""
@@ -78,6 +78,7 @@ class Quarantined:
     is_delayed: bool = False
 
 
+_OTHER_HOLDER = "the conversation has another holder"
 MAX_ABANDONED = 1000
 """Turns of which this process remembers that it has claimed them, perhaps, and not begun."""
 
@@ -140,14 +141,13 @@ class TurnClaimer:
         turn = next_turn or await turns.next_turn(tx.connection, conversation)
         if turn is None or _must_wait(turn, may_retry=may_retry):
             return None
-        if fence is None:
-            raised = await conversations.raise_fence_of_claim(tx.connection, conversation)
-            if raised is None:  # deleted since the turn was read
-                return None
-            fence, revision = raised
-        else:
-            revision = await revisions.get(tx.connection, turn.account)
-        reader = AccountReader(tx.connection, turn.account, self._agents, revision)
+        read = claims.raise_fence if fence is None else claims.read
+        claimed = await read(tx.connection, conversation)
+        if claimed is None:  # deleted since the turn was read
+            return None
+        _ensure_fenced(fence in (None, claimed.fence))
+        fence = claimed.fence
+        reader = AccountReader(tx.connection, turn.account, self._agents, claimed.revision)
         agent = await reader.get_record("agent", turn.agent)
         interruption = self._interruption(turn)
         poison = decide_poison(
@@ -159,8 +159,8 @@ class TurnClaimer:
             return await self._end_unrun(tx, turn, fence, state, error)
         if poison.alone and not alone:
             return await self._quarantine(tx, turn, fence, poison, interruption)
-        claim = await self._begin(tx, turn, fence, agent, poison.points)
-        return replace(claim, revision=revision, interruption=interruption)
+        claim = await self._begin(tx, turn, claimed, agent, poison.points)
+        return replace(claim, interruption=interruption)
 
     def committed(self, claim: Claim) -> Claim:
         """Keep what a claim has read for the next turn, and return the claim of a turn that may now run."""
@@ -221,30 +221,35 @@ class TurnClaimer:
         return EndedUnrun(turn=turn, state=state, fence=fence)
 
     async def _begin(
-        self, tx: Transaction, turn: Turn, fence: int, agent: Record, crashes: int
+        self,
+        tx: Transaction,
+        turn: Turn,
+        claimed: ClaimedConversation,
+        agent: Record,
+        crashes: int,
     ) -> ClaimedTurn:
         restarted = turn.state is TurnState.RUNNING or crashes >= QUARANTINE_POINTS
-        claimed = await turns.claim(
-            tx.connection, turn, fence=fence, worker_id=self._worker_id, crashes=crashes
+        started = await turns.claim(
+            tx.connection, turn, fence=claimed.fence, worker_id=self._worker_id, crashes=crashes
         )
-        _ensure_fenced(claimed is not None)
+        if started is None:
+            raise LeaseLost(_OTHER_HOLDER)
         turn = replace(
             turn,
             state=TurnState.RUNNING,
             attempt=turn.attempt + 1,
             crashes=crashes,
-            input=claimed or "",
+            input=started.input,
         )
         _emit_start(tx, turn, restarted=restarted)
-        return await self._load_claim(tx.connection, turn, fence, agent)
-
-    async def _load_claim(self, connection: Connection, turn: Turn, fence: int, agent: Record) -> ClaimedTurn:
-        is_retry = turn.attempt > 1
+        connection, is_retry = tx.connection, turn.attempt > 1
         return ClaimedTurn(
             turn=turn,
-            fence=fence,
+            fence=claimed.fence,
             agent=agent,
-            history=await self._histories.load(connection, turn.conversation, fence),
+            conversation=claimed,
+            has_incoming=started.has_incoming,
+            history=await self._histories.load(connection, turn.conversation, claimed.fence),
             approvals=await approval_store.list_for_turn(connection, turn.id) if is_retry else (),
             replies_before=await messages.count_replies(connection, turn.id) if is_retry else 0,
         )
@@ -328,4 +333,4 @@ def _emit_start(tx: Transaction, turn: Turn, *, restarted: bool) -> None:
 def _ensure_fenced(written: bool) -> None:  # noqa: FBT001 - the result of a fenced write
     """Raise LeaseLost if the fence rejected a write."""
     if not written:
-        raise LeaseLost("the conversation has another holder")
+        raise LeaseLost(_OTHER_HOLDER)

@@ -21,13 +21,14 @@ from delivery.events.port import EventStream
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from delivery.fair_gate import FairGate
 from delivery.fair_scheduler import PoolSize
+from gateway.accounts.budgets import GetMeteredAgent
 from gateway.agents.history import UnreadableHistory
-from gateway.agents.port import Agent, AgentClosed, AgentError, AgentSpec, TurnInput
+from gateway.agents.port import AgentClosed, AgentError, AgentSpec, TurnInput
 from gateway.config.setting_types import SHELL
 from gateway.conversations.message_frame import RoomPlace, frame_message, with_room_prompt
 from gateway.environments.agent_files import AgentFiles
 from gateway.environments.resolver import Environment, EnvironmentResolver
-from gateway.files.attachments import AttachmentFetcher
+from gateway.files.attachments import AttachmentFetcher, FetchedAttachments
 from gateway.files.collection import FileCollector
 from gateway.jobs.jobs import Jobs
 from gateway.memory.memories import Memories, TurnMemory
@@ -85,7 +86,7 @@ class TurnWorker:
         agent_files: AgentFiles,
         schedules: Schedules,
         memories: Memories | None = None,
-        get_agent: Callable[[AgentSpec], Agent],
+        get_agent: GetMeteredAgent,
         open_external_tools: OpenExternalTools = no_external_tools,
         operator_model: OperatorModel | None = None,
         worker_id: str,
@@ -252,11 +253,11 @@ class TurnWorker:
         memory = None
         if spec.models[0] != SHELL:
             input_text = _framed_input
-            memory = await self._memories.of_turn(turn, claim.revision) if self._memories else None
+            memory = await self._memories.of_turn(turn, claim.conversation) if self._memories else None
             notes = await memory.notes_for(turn.input) if memory else ""
             spec = replace(spec, instructions=with_notes(spec.instructions, notes))
         environments = await self._environment_resolver.resolve_all(
-            claim.agent, turn.conversation, person=turn.asker, revision=claim.revision
+            claim.agent, turn.conversation, person=turn.asker, revision=claim.conversation.revision
         )
         environment = next(iter(environments.values()))
         attempt.set_environments(environments, environment)
@@ -280,7 +281,9 @@ class TurnWorker:
             spec = _in_room(claim, spec, turn.origin, environments, tools)
         if await attempt.renew_approvals(claim.approvals):
             return
-        attachments = await self._attachments.fetch(turn, environment)
+        attachments = (
+            await self._attachments.fetch(turn, environment) if claim.has_incoming else FetchedAttachments()
+        )
         turn_input = TurnInput(
             turn=turn.id,
             conversation=turn.conversation,
@@ -300,7 +303,9 @@ class TurnWorker:
             await stack.enter_async_context(
                 self._environment_resolver.in_use(one, changed=turn.trigger == "job")
             )
-        await attempt.run(external.hooks.wrap(self._get_agent(spec)), turn_input, tools, collect)
+        await attempt.run(
+            external.hooks.wrap(self._get_agent(spec, claim.conversation)), turn_input, tools, collect
+        )
 
     async def _tool_context(
         self, claim: ClaimedTurn, environments: Mapping[str, Environment], memory: TurnMemory | None

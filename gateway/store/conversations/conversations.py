@@ -9,13 +9,11 @@ from functools import cache
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Executable,
     bindparam,
     delete,
     exists,
     func,
-    literal_column,
     select,
     update,
 )
@@ -117,15 +115,11 @@ _RECORDED_EVENT = select(inbox.c.message, inbox.c.turn).where(
     inbox.c.source == bindparam("from"),
     inbox.c.event_key == bindparam("key"),
 )
-# This one is text, because SQLAlchemy leaves the names of tables out of what SQLite returns.
-_REVISION: ColumnElement[int] = literal_column(
-    "(SELECT accounts.revision FROM accounts WHERE accounts.id = conversations.account)"
-)
 _RAISE_FENCE = (
     update(conversations)
     .where(conversations.c.id == bindparam("of"))
     .values(fence=conversations.c.fence + 1)
-    .returning(conversations.c.fence, _REVISION)
+    .returning(conversations.c.fence)
 )
 _HAS_FILES = exists().where(files.c.conversation == conversations.c.id, WAITS_FOR_ANSWER)
 _CURRENT_FENCE = (
@@ -271,16 +265,10 @@ async def raise_fence(connection: Connection, conversation: str) -> int:
 
     Raises RowDeleted.
     """
-    raised = await raise_fence_of_claim(connection, conversation)
-    if raised is None:
-        raise RowDeleted(conversation)
-    return raised[0]
-
-
-async def raise_fence_of_claim(connection: Connection, conversation: str) -> tuple[int, int] | None:
-    """Raise the fence for a claim: the new fence and the account's revision; None if it was deleted."""
     row = (await connection.execute(_RAISE_FENCE, {"of": conversation})).one_or_none()
-    return None if row is None else (int(row[0]), int(row[1]))
+    if row is None:
+        raise RowDeleted(conversation)
+    return int(row[0])
 
 
 @cache

@@ -10,15 +10,14 @@ from functools import cache
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Executable,
-    String,
     and_,
     bindparam,
     case,
-    cast,
     delete,
-    exists,
     func,
+    literal_column,
     or_,
     select,
     text,
@@ -27,7 +26,7 @@ from sqlalchemy import (
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
-from gateway.store.tables import blobs, files, jobs, messages, steps, turns
+from gateway.store.tables import blobs, files, jobs, steps, turns
 
 
 class FileState(StrEnum):
@@ -118,12 +117,17 @@ _NOTES = (
     .order_by(files.c.created_at, files.c.id)
     .limit(50)
 )
-_HAS_ATTACHMENTS = exists().where(
-    messages.c.turn == bindparam("turn_of"),
-    messages.c.role == "user",
-    cast(messages.c.attachments, String) != "[]",
+HAS_INCOMING: ColumnElement[bool] = literal_column(
+    "(EXISTS (SELECT 1 FROM messages WHERE messages.turn = CAST(turns.id AS VARCHAR)"
+    " AND messages.role = 'user' AND CAST(messages.attachments AS VARCHAR) <> '[]')"
+    " OR EXISTS (SELECT 1 FROM files WHERE files.conversation = CAST(turns.conversation AS VARCHAR)"
+    " AND files.note IS NOT NULL AND (files.noted_turn IS NULL OR files.noted_turn = turns.id)))"
 )
-_HAS_INCOMING = select(_HAS_ATTACHMENTS | exists().where(_IS_NOTE_FOR_TURN))
+"""Whether a row of `turns` has attachments, or its model is to get notes about files; for RETURNING.
+
+It is text, because SQLAlchemy leaves the names of tables out of what SQLite returns. SQLite uses the indexes
+only with the casts: what an UPDATE returns has no type.
+"""
 
 
 def _row(row: Mapping[Any, Any]) -> FileRow:
@@ -328,12 +332,6 @@ async def add_note(connection: Connection, file: str, note: str) -> bool:
         update(files).where(files.c.id == file, files.c.note.is_(None)).values(note=note)
     )
     return noted.rowcount == 1
-
-
-async def has_incoming(connection: Connection, conversation: str, turn: str) -> bool:
-    """Return whether a turn has attachments, or its model is to get notes about files."""
-    found = await connection.execute(_HAS_INCOMING, {"of": conversation, "turn_of": turn})
-    return bool(found.scalar_one())
 
 
 async def list_notes(connection: Connection, conversation: str, turn: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.database.partial_indexes import has_others
 from delivery.database.tables import UtcDateTime
+from gateway.store.conversations.files import HAS_INCOMING
 from gateway.store.tables import IS_OPEN, conversations, turns
 from gateway.store.turn_state import OPEN, TurnState
 
@@ -114,7 +115,7 @@ _CLAIM = _UPDATE_OWNED.values(
     crashes=bindparam("crashed"),
     runner=bindparam("by"),
     started_at=func.coalesce(turns.c.started_at, bindparam("now", type_=UtcDateTime)),
-).returning(turns.c.input)
+).returning(turns.c.input, HAS_INCOMING.label("has_incoming"))
 _SETTLE = _UPDATE_OWNED.values(
     state=bindparam("to"),
     output=bindparam("said"),
@@ -131,6 +132,14 @@ class SettledTurn:
     """A settled turn, and whether another one of its conversation was open; later ones wake the worker."""
 
     has_successor: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedAttempt:
+    """What an attempt starts with: the turn's current input, and whether files or notes about some came."""
+
+    input: str
+    has_incoming: bool
 
 
 async def insert_turn(connection: Connection, turn: Turn) -> Turn:
@@ -203,8 +212,8 @@ def _fence_is_current(conversation: str, fence: int) -> Any:
 
 async def claim(
     connection: Connection, turn: Turn, *, fence: int, worker_id: str, crashes: int
-) -> str | None:
-    """Start an attempt; returns the current input, or None when the fence is no longer current."""
+) -> StartedAttempt | None:
+    """Start an attempt; returns what it starts with, or None when the fence is no longer current."""
     claimed = await connection.execute(
         _CLAIM,
         {
@@ -217,7 +226,7 @@ async def claim(
         },
     )
     row = claimed.first()
-    return None if row is None else str(row.input)
+    return None if row is None else StartedAttempt(input=str(row[0]), has_incoming=bool(row[1]))
 
 
 async def quarantine(

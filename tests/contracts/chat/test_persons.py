@@ -21,16 +21,15 @@ from gateway.store.accounts.persons import Identity, Person
 from gateway.store.conversations.memories import MemoryScope
 from gateway.store.memory_tables import persons as persons_table
 from ingress_harness import ANN, BOB, IngressHarness, open_ingress_harness
-from turn_worker import memories_of, open_turn_worker
+from turn_worker import memories_of, memory_of, open_turn_worker
 
 EVE = Author(id="9", name="Eve")
 
 
 async def turn_memory(harness: IngressHarness, memories: Memories, room: str) -> TurnMemory:
     """Return the notes of the newest turn of a room."""
-    found = await memories.of_turn((await harness.list_open_turns(room))[-1])
-    assert found is not None
-    return found
+    turn = (await harness.list_open_turns(room))[-1]
+    return await memory_of(memories, harness.database, turn)
 
 
 async def write(memory: TurnMemory, text: str) -> None:

@@ -28,7 +28,7 @@ from gateway.store.conversations.memories import Memory, MemoryFilter, MemorySco
 from gateway.store.tables import conversations
 from gateway.store.turn_state import TurnState
 from ingress_harness import ANN, BOB, IngressHarness, open_ingress_harness
-from turn_worker import add_sandbox_record, memories_of, open_turn_worker
+from turn_worker import add_sandbox_record, memories_of, memory_of, open_turn_worker
 
 DIRECT: dict[str, Any] = {"room": RoomKind.DIRECT}
 GROUP: dict[str, Any] = {"room": RoomKind.GROUP, "mentions_bot": True}
@@ -37,9 +37,7 @@ GROUP: dict[str, Any] = {"room": RoomKind.GROUP, "mentions_bot": True}
 async def turn_memory(harness: IngressHarness, memories: Memories, room: str = "room") -> TurnMemory:
     """Return the notes of the newest turn of a room."""
     turn = (await harness.list_open_turns(room))[-1]
-    found = await memories.of_turn(turn)
-    assert found is not None
-    return found
+    return await memory_of(memories, harness.database, turn)
 
 
 async def write(memory: TurnMemory, scope: MemoryScope, text: str) -> Memory:
@@ -203,8 +201,7 @@ async def test_the_tools_write_find_and_delete_notes(database: Database, tmp_pat
     sandbox = await add_sandbox_record(database, harness.agent.account, permissionMode="bypass")
     harness.agent = replace(harness.agent, config={**harness.agent.config, "sandbox": sandbox.id})
     turn = await harness.add_turn(running=True)
-    memory = await memories_of(database).of_turn(turn)
-    assert memory is not None
+    memory = await memory_of(memories_of(database), database, turn)
     tools = await harness.tools(turn, memory)
     args = {"text": "deploys happen on Mondays"}
     assert not await tools.needs_approval("memory_write", args, call="call-1")

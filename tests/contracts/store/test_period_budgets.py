@@ -36,6 +36,7 @@ from gateway.store.accounts import persons
 from gateway.store.accounts.budgets import BudgetCounter
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
+from gateway.store.turns import claims
 from gateway.turns.budget_warnings import BudgetWarnings
 from ingress_harness import ANN, BOB, IngressHarness, open_ingress_harness
 from statement_recorder import recorded_statements
@@ -89,7 +90,10 @@ def turn_input(turn: str, **limits: Any) -> TurnInput:
 
 async def run_turn(meter: UsageMeter, asked: TurnInput, agent: Agent | None = None) -> None:
     """Perform a turn to its end."""
-    async for _step in MeteredAgent(agent or CountingAgent(), meter).run(asked, RecordingTools()):
+    async with meter._database.read() as connection:
+        claimed = await claims.read(connection, asked.conversation)
+    assert claimed is not None
+    async for _step in MeteredAgent(agent or CountingAgent(), meter, claimed).run(asked, RecordingTools()):
         pass
 
 

@@ -140,7 +140,8 @@ class IngressHarness:
         async with self.database.begin() as connection:
             fence = await conversations.raise_fence(connection, first.conversation)
             claimed = await turns.claim(connection, first, fence=fence, worker_id="here", crashes=0)
-        return replace(first, input=claimed or "", state=TurnState.RUNNING, attempt=1)
+        assert claimed is not None
+        return replace(first, input=claimed.input, state=TurnState.RUNNING, attempt=1)
 
     async def list_events(self) -> list[Event]:
         """Return every event, in order."""

@@ -45,7 +45,7 @@ from gateway.store.accounts.records import Record
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.turn_state import TurnState
-from gateway.store.turns import turns
+from gateway.store.turns import claims, turns
 from gateway.store.turns.turns import Turn
 from gateway.tools.executor import ToolExecutor
 from gateway.tools.external_tools import ExternalTools, OpenExternalTools
@@ -130,7 +130,7 @@ class TurnWorkerHarness:
             agent_files=AgentFiles(self.database, self.environment_resolver),
             schedules=Schedules(self.database, ScheduleSettings()),
             memories=memories_of(self.database),
-            get_agent=lambda _spec: agent,
+            get_agent=lambda _spec, _claimed: agent,
             worker_id="here",
         )
 
@@ -226,6 +226,14 @@ def memories_of(
 
     quota = StorageQuota(count, Metrics(), limit=stored)
     return Memories(database, quota, MemorySettings(limit=limit, context_bytes=context_bytes))
+
+
+async def memory_of(memories: Memories, database: Database, turn: Turn) -> TurnMemory:
+    """Return the notes of a turn, as the claim would in an account with notes."""
+    async with database.read() as connection:
+        claimed = await claims.read(connection, turn.conversation)
+    assert claimed is not None
+    return await memories.of_turn(turn, replace(claimed, has_memories=True))
 
 
 async def open_turn_worker(database: Database, directory: Path, **config: object) -> TurnWorkerHarness:

@@ -36,6 +36,7 @@ from gateway.store.accounts import usage as store
 from gateway.store.accounts.usage import Amount
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
+from gateway.store.turns import claims
 from migrated import migrated_sqlite
 
 MODEL = "openai:pigeon"
@@ -87,10 +88,18 @@ def turn_input(turn: str, **limits: float) -> TurnInput:
     return TurnInput(turn=turn, conversation="cnv_1", attempt=1, trigger="message", input="hi", agent=spec)
 
 
+async def metered(agent: Agent, database: Database, metrics: Metrics | None = None) -> MeteredAgent:
+    """Return an agent that is metered in the conversation, as it was claimed now."""
+    async with database.read() as connection:
+        claimed = await claims.read(connection, "cnv_1")
+    assert claimed is not None
+    return MeteredAgent(agent, UsageMeter(database, metrics or Metrics(), PRICES), claimed)
+
+
 async def run_turn(database: Database, asked: TurnInput, metrics: Metrics | None = None) -> ThreeCallAgent:
     """Perform a turn to its end."""
     thinker = ThreeCallAgent()
-    agent = MeteredAgent(thinker, UsageMeter(database, metrics or Metrics(), PRICES))
+    agent = await metered(thinker, database, metrics)
     async for _step in agent.run(asked, RecordingTools()):
         pass
     return thinker
@@ -120,7 +129,7 @@ async def test_the_call_after_the_budget_is_refused(database: Database, account:
         await run_turn(database, turn_input("trn_1", budget_tokens=150))
     assert (await usage_totals(database, account)).tokens == 200
     thinker = ThreeCallAgent()
-    agent = MeteredAgent(thinker, UsageMeter(database, Metrics(), PRICES))
+    agent = await metered(thinker, database)
     with pytest.raises(AgentError, match="can raise it"):
         await anext(agent.run(turn_input("trn_2", budget_cost=0.0001), RecordingTools()))
     assert thinker.asked == 0
@@ -144,6 +153,21 @@ async def test_an_account_has_a_budget_of_all_its_agents(database: Database, acc
         await run_turn(database, turn_input("trn_1"))
 
 
+async def test_a_budget_that_is_set_during_a_turn_stops_its_next_request(
+    database: Database, account: str
+) -> None:
+    """The claim has found no budget: the first request is not checked again, and all later ones are."""
+    thinker = ThreeCallAgent()
+    agent = await metered(thinker, database)
+    async with aclosing(agent.run(turn_input("trn_1"), RecordingTools())) as steps:
+        await anext(steps)
+        async with database.begin() as connection:
+            await budgets.set_budget(connection, account, {"requests": 1})
+        with pytest.raises(AgentError, match="model requests of this account is used up: 1 of 1"):
+            await anext(steps)
+    assert thinker.asked == 1
+
+
 def test_no_budget_is_no_limit() -> None:
     """Zero means no limit; each budget is reported by its name."""
     used = Amount(seconds=1e9, input_tokens=10**12, micros=10**12)
@@ -154,7 +178,7 @@ def test_no_budget_is_no_limit() -> None:
 
 async def test_a_deleted_account_has_no_usage(database: Database, account: str) -> None:
     """The account of a turn that asks a model is deleted: nothing is recorded, and no failure logged."""
-    agent = MeteredAgent(ThreeCallAgent(), UsageMeter(database, Metrics(), PRICES))
+    agent = await metered(ThreeCallAgent(), database)
     with capture_logs() as logs:
         async with aclosing(agent.run(turn_input("trn_1"), RecordingTools())) as steps:
             await anext(steps)
