@@ -142,6 +142,9 @@ class Table:
 
 Block = Paragraph | Heading | Fence | Quote | ListBlock | ThematicBreak | Table
 
+_MARKUP = frozenset("\\`*_~[]<&\0\t\n\v\f\r")
+"""Characters that begin something inside a line, or end it."""
+
 _STYLES: dict[str, Literal["strong", "emphasis", "strike"]] = {
     "strong": "strong",
     "em": "emphasis",
@@ -151,9 +154,19 @@ _STYLES: dict[str, Literal["strong", "emphasis", "strike"]] = {
 
 def parse(text: str) -> tuple[Block, ...]:
     """Return the blocks of `text`, with every word of it, in time proportional to its length."""
+    if _is_plain(text):
+        return (Paragraph(children=(Text(text),)),)
     tokens = _parser().parse(text)
     lines = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd").split("\n")
     return tuple(_block(group, lines) for group in _outermost_blocks(tokens))
+
+
+def _is_plain(text: str) -> bool:
+    """Return whether a text is one line without markup, as most short answers are: parsing it changes nothing.
+
+    A line that begins with a letter is a paragraph, whatever follows.
+    """
+    return text[:1].isalpha() and not text[-1].isspace() and _MARKUP.isdisjoint(text)
 
 
 @cache

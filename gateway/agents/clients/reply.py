@@ -93,7 +93,10 @@ class Deadline:
 async def read_reply(
     response: aiohttp.ClientResponse, decoder: ReplyDecoder, deadline: Deadline, model: str
 ) -> AsyncGenerator[str | ChatMessage, None]:
-    """Yield joined pieces of text, and then the response; raises ModelCallError."""
+    """Yield joined pieces of text, and then the response; raises ModelCallError.
+
+    The text of the last read is no piece of its own: the response, which has all of it, follows at once.
+    """
     stream, joiner = _Blocks(response, deadline, model), TextJoiner(asyncio.get_running_loop().time)
     parser = EventStreamParser()
     while not decoder.is_complete:
@@ -104,9 +107,9 @@ async def read_reply(
                 joiner.add(_decode(decoder, data, model))
             if not block:
                 break
-        if joiner.is_due and (text := joiner.take()):
+        if joiner.is_due and not decoder.is_complete and (text := joiner.take()):
             yield text
-    if joiner.is_waiting:
+    if joiner.is_waiting and not decoder.is_complete:
         yield joiner.take(is_end=True)
     yield decoder.response()
     await stream.drain()

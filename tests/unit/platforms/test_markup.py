@@ -199,3 +199,19 @@ def test_a_limit_that_holds_no_fence_is_refused() -> None:
     """A limit below the smallest is a mistake of the caller."""
     with pytest.raises(ValueError, match="too small"):
         split("text", 8)
+
+
+@given(st.builds(str.__add__, st.sampled_from("aZé"), st.text()))
+@settings(max_examples=500)
+def test_a_line_without_markup_is_parsed_as_among_others(line: str) -> None:
+    """Such a line alone is not parsed; with another paragraph behind it, it is, and is the same."""
+    first, *rest = parse(line)
+    assert (first, *rest) == parse(f"{line}\n\n`code`")[: len(rest) + 1]
+
+
+@pytest.mark.parametrize(
+    "line", ["a 1. b", "Yes! (really) - it's 3 + 4 = 7; 50 % | # > {x}: a@b.example/~c", "é ünï\u2028x"]
+)
+def test_signs_inside_a_line_are_text(line: str) -> None:
+    """Signs that begin a block at the start of a line only, or nothing at all."""
+    assert parse(line) == (Paragraph(children=(Text(line),)),)
