@@ -162,7 +162,7 @@ def parse(text: str) -> tuple[Block, ...]:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a text is one line without markup, as most short answers are: parsing it changes nothing.
+    """Return whether a text is one line without markup, as many short answers are: it needs no parser.
 
     A line that begins with a letter is a paragraph, whatever follows.
     """

@@ -99,15 +99,15 @@ async def read_reply(
     """
     stream, joiner = _Blocks(response, deadline, model), TextJoiner(asyncio.get_running_loop().time)
     parser = EventStreamParser()
-    while not decoder.is_complete:
+    has_ended = False
+    while not has_ended:
         block = await stream.read(joiner.due_at if joiner.is_waiting else None)
         if block is not None:
             events = _parse(parser, block, model)
             for data in events:
                 joiner.add(_decode(decoder, data, model))
-            if not block:
-                break
-        if joiner.is_due and not decoder.is_complete and (text := joiner.take()):
+            has_ended = decoder.is_complete or not block
+        if not has_ended and joiner.is_due and (text := joiner.take()):
             yield text
     if joiner.is_waiting and not decoder.is_complete:
         yield joiner.take(is_end=True)

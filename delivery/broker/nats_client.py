@@ -1,10 +1,13 @@
-"""Translate the errors of nats-py and of the JetStream API into delivery errors."""
+"""nats-py as the connection uses it: its client with two shorter ways, and its errors as delivery errors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.errors import NoServersError
 
@@ -13,6 +16,35 @@ from delivery.errors import AppendConflict, BrokerRefused, BrokerUnreachable
 _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 TRANSIENT_CODES = frozenset({10008, 10164})
 """Error codes worth a retry: JetStream not yet available, or another append to the subject in flight."""
+
+
+class NatsClient(Client):
+    """nats-py with a faster header parser, and a shorter way for replies.
+
+    The original parser checks every character of every name, which is half the cost of a replay. The original
+    way of a message is a queue and a task of its subscription, which take two steps of the event loop. If a
+    later version no longer calls these methods, only the speed changes.
+    """
+
+    replies: Subscription | None = None
+    """The subscription whose messages go to `on_reply` as they are read from the socket."""
+
+    on_reply: Callable[[Msg], None]
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        if self.replies is None or sid != self.replies._id:  # noqa: SLF001 - the number of the subscription
+            await super()._process_msg(sid, subject, reply, data, headers)
+            return
+        self.stats["in_msgs"] += 1
+        self.stats["in_bytes"] += len(data)
+        parsed = await self._process_headers(headers)
+        self.on_reply(self._build_message(sid, subject, reply, data, parsed))
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        header_lines = raw.decode("utf-8", "replace").split("\r\n")
+        parts = (header.partition(":") for header in header_lines)
+        return {name.strip(): value.strip() for name, colon, value in parts if colon}
 
 
 def connect_error(error: BaseException, reported: Exception | None) -> Exception:
