@@ -158,23 +158,39 @@ class Pool:
 
     @asynccontextmanager
     async def keep_alive(self, request: SandboxRequest, *, interval: float) -> AsyncIterator[None]:
-        """Reset the idle timer of an open sandbox."""
-        heartbeats = asyncio.create_task(self._keep_alive_loop(request, interval))
+        """Reset the idle timer of an open sandbox; a block shorter than the interval needs no task."""
+        heartbeats: list[asyncio.Task[None]] = []
+
+        def begin() -> None:
+            heartbeats.append(asyncio.create_task(self._keep_alive_loop(request, interval)))
+
+        wait = 0.0 if self._find_untouched(request, interval) else interval
+        timer = asyncio.get_running_loop().call_later(wait, begin)
         try:
             yield
         finally:
-            heartbeats.cancel()
-            await asyncio.wait({heartbeats})
-            if not heartbeats.cancelled() and (error := heartbeats.exception()) is not None:
-                log.warning("sandbox.keep_alive_failed", label=request.spec.label, error=str(error))
+            timer.cancel()
+            for task in heartbeats:
+                await self._end_heartbeats(request, task)
+
+    async def _end_heartbeats(self, request: SandboxRequest, heartbeats: asyncio.Task[None]) -> None:
+        heartbeats.cancel()
+        await asyncio.wait({heartbeats})
+        if not heartbeats.cancelled() and (error := heartbeats.exception()) is not None:
+            log.warning("sandbox.keep_alive_failed", label=request.spec.label, error=str(error))
 
     async def _keep_alive_loop(self, request: SandboxRequest, interval: float) -> None:
         while True:
-            held = self._open.get(request.spec.label)
-            now = self._clock()
-            if held is not None and (now - held.touched_at).total_seconds() >= interval:
-                await self._touch(request, held, now)
+            held = self._find_untouched(request, interval)
+            if held is not None:
+                await self._touch(request, held, self._clock())
             await asyncio.sleep(interval)
+
+    def _find_untouched(self, request: SandboxRequest, interval: float) -> _OpenSandbox | None:
+        """Return the open sandbox if its idle timer was not reset for an interval."""
+        held = self._open.get(request.spec.label)
+        is_untouched = held is not None and (self._clock() - held.touched_at).total_seconds() >= interval
+        return held if is_untouched else None
 
     async def _touch(self, request: SandboxRequest, opened: _OpenSandbox, now: datetime) -> None:
         opened.touched_at = now

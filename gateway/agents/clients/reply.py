@@ -45,12 +45,14 @@ class TextJoiner:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._pieces: list[str] = []
+        self.count = 0
         self.due_at = float("-inf")
 
     def add(self, text: str) -> None:
         """Add a piece."""
         if text:
             self._pieces.append(text)
+            self.count += 1
 
     @property
     def is_waiting(self) -> bool:
@@ -95,24 +97,29 @@ async def read_reply(
 ) -> AsyncGenerator[str | ChatMessage, None]:
     """Yield joined pieces of text, and then the response; raises ModelCallError.
 
-    The text of the last read is no piece of its own: the response, which has all of it, follows at once.
+    A text that arrives as one piece, in one read with the end, is not yielded: the response follows at once.
     """
     stream, joiner = _Blocks(response, deadline, model), TextJoiner(asyncio.get_running_loop().time)
     parser = EventStreamParser()
-    has_ended = False
-    while not has_ended:
+    while not decoder.is_complete:
         block = await stream.read(joiner.due_at if joiner.is_waiting else None)
         if block is not None:
             events = _parse(parser, block, model)
             for data in events:
                 joiner.add(_decode(decoder, data, model))
-            has_ended = decoder.is_complete or not block
-        if not has_ended and joiner.is_due and (text := joiner.take()):
+            if not block:
+                break
+        if joiner.is_due and not _is_whole(joiner, decoder) and (text := joiner.take()):
             yield text
-    if joiner.is_waiting and not decoder.is_complete:
+    if joiner.is_waiting and not _is_whole(joiner, decoder):
         yield joiner.take(is_end=True)
     yield decoder.response()
     await stream.drain()
+
+
+def _is_whole(joiner: TextJoiner, decoder: ReplyDecoder) -> bool:
+    """Return whether the answer is complete and its text has one piece, which was not taken."""
+    return decoder.is_complete and joiner.is_waiting and joiner.count == 1
 
 
 def _parse(parser: EventStreamParser, block: bytes, model: str) -> list[bytes]:
