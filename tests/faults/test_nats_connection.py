@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from nats.aio.msg import Msg
 
 from delivery.broker import jetstream_events
-from delivery.broker.connection import NatsConnection, connect
+from delivery.broker.connection import PENDING_SIZE, NatsConnection, connect
 from delivery.broker.jetstream_events import JetStreamEvents
 from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.errors import AppendConflict, BrokerRefused, BrokerUnreachable, DeliveryError
@@ -109,3 +112,34 @@ async def test_a_bad_address_is_one_clear_error() -> None:
         with pytest.raises(BrokerUnreachable, match="cannot connect to NATS"):
             async with connect("nats://127.0.0.1:1"):
                 pass
+
+
+async def test_a_server_that_reads_nothing_congests_the_connection(tmp_path: Path) -> None:
+    """What waits for the socket is bounded; once the server reads again, everything is sent in order."""
+    received: list[bytes] = []
+    complete = asyncio.Event()
+
+    async def record(message: Msg) -> None:
+        received.append(message.data[:8])
+        if len(received) == sent:
+            complete.set()
+
+    async with (
+        nats_server(tmp_path / "nats") as server,
+        connect(server.url, token=server.token) as reader,
+        connect(server.url, token=server.token) as writer,
+        reader.subscribe("numbers", record),
+    ):
+        await reader.api_request("INFO")  # the server has the subscription
+        sent = 0
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            while await writer.publish_nowait("numbers", b"%08d" % sent + b"x" * 100_000):
+                sent += 1
+                assert sent * 100_000 < 4 * PENDING_SIZE
+                await asyncio.sleep(0)
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        async with asyncio.timeout(60):
+            await complete.wait()
+    assert received == [b"%08d" % number for number in range(sent)]
