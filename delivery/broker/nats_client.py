@@ -1,4 +1,4 @@
-"""nats-py as the connection uses it: its client with two shorter ways, and its errors as delivery errors."""
+"""nats-py as the connection uses it: a client with less work per message, and its errors as our own."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TRANSIENT_CODES = frozenset({10008, 10164})
 
 
 class NatsClient(Client):
-    """nats-py with a faster header parser, and shorter ways to the socket and from it.
+    """nats-py with a faster header parser, and without queues before the socket and behind it.
 
     The original parser checks every character of every name, which is half the cost of a replay. The original
-    ways are a queue and a task for what is sent, and another for the messages of a subscription; each takes
+    client has a queue and a task for what is sent, and for the messages of each subscription; each takes
     steps of the event loop. If a later version no longer calls these methods, only the speed changes.
     """
 

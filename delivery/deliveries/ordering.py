@@ -130,12 +130,11 @@ async def list_due_heads(
 
 
 @cache
-def _insert_if_free(dialect: str) -> Executable:
+def _insert_if_free(dialect: str, columns: tuple[str, ...]) -> Executable:
     """Return the statement that inserts a delivery if it can be sent at once."""
-    columns = [deliveries.c[name] for name in store.NEW_ROW]
-    row = select(*(bindparam(f"new_{one.name}", type_=one.type) for one in columns))
+    row = select(*(bindparam(f"new_{name}", type_=deliveries.c[name].type) for name in columns))
     inserted = insert_on_conflict(deliveries, dialect).from_select(
-        list(store.NEW_ROW), row.where(~_HAS_OPEN, ~_IS_HELD), include_defaults=False
+        list(columns), row.where(~_HAS_OPEN, ~_IS_HELD), include_defaults=False
     )
     return inserted.on_conflict_do_nothing(index_elements=store.IDENTITY).returning(deliveries.c.id)
 
@@ -151,7 +150,7 @@ async def create_sending(
     row = store.new_row(planned, state=DeliveryState.SENDING, attempts=1, now=now)
     given = {f"new_{name}": value for name, value in row.items()}
     given |= {"at": planned.destination, "bot": bot, "now": now}
-    inserted = await connection.execute(_insert_if_free(connection.dialect.name), given)
+    inserted = await connection.execute(_insert_if_free(connection.dialect.name, tuple(row)), given)
     return planned.as_due(armed_at=now) if inserted.first() is not None else None
 
 

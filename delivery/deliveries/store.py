@@ -23,13 +23,6 @@ from delivery.events.event import Event, new_id
 IDENTITY = ("event_id", "kind", "target", "part")
 """The columns that identify a delivery: there is one for each part of an event and target."""
 
-NEW_ROW = (
-    *("id", "account", "event_id", "event_type", "event_time", "conversation", "turn", "kind", "target"),
-    *("destination", "ordering_key", "part", "body", "platform_id", "state", "attempts"),
-    *("armed_at", "armed_from", "uncertain", "created_at", "updated_at"),
-)
-"""The columns of a new delivery; the others are empty."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewDelivery:
@@ -137,7 +130,7 @@ async def create(connection: Connection, planned: Sequence[NewDelivery]) -> None
 
 
 def new_row(planned: NewDelivery, *, state: DeliveryState, attempts: int, now: datetime) -> dict[str, Any]:
-    """Return the columns of a new delivery, those of NEW_ROW."""
+    """Return the columns of a new delivery; the others are empty."""
     return {
         "id": planned.id,
         "account": planned.account,

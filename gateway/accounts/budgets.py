@@ -235,7 +235,7 @@ class MeteredTurn:
     def __init__(self, meter: UsageMeter, claimed: ClaimedConversation, turn_input: TurnInput) -> None:
         self._meter = meter
         self._account = claimed.conversation.account
-        self._is_unlimited = not claimed.has_budgets and not _has_budget(turn_input.agent)
+        self._may_skip_check = not claimed.has_budgets and not _has_budget(turn_input.agent)
         self._turn_input = turn_input
         self._started = utc_now()
         self._numbers = count(1)
@@ -249,7 +249,7 @@ class MeteredTurn:
         if self._reserved is not None:
             return
         await self.record()
-        if self._is_first_unlimited():
+        if self._skip_check():
             return
         self._reserved = await self._meter.reserve(
             self._account, self._turn_input, tokens, is_first=not self._has_reserved
@@ -258,13 +258,13 @@ class MeteredTurn:
 
     async def check(self) -> None:
         """Raise AgentError if a total budget is used up."""
-        if not self._is_first_unlimited():
+        if not self._skip_check():
             await self._meter.check_budget(self._account, self._turn_input.agent)
 
-    def _is_first_unlimited(self) -> bool:
-        """Return whether this is the first check, and the claim of the turn has found no budget."""
-        is_unlimited, self._is_unlimited = self._is_unlimited, False
-        return is_unlimited
+    def _skip_check(self) -> bool:
+        """Return whether to skip this check: it is the first, and the claim of the turn found no budget."""
+        may_skip, self._may_skip_check = self._may_skip_check, False
+        return may_skip
 
     async def end_request(self, request: ModelRequestEnded) -> None:
         """Measure a request that has ended, and record it if it has reserved something."""

@@ -146,7 +146,7 @@ class Memories:
     async def of_turn(self, turn: Turn, claimed: ClaimedConversation) -> TurnMemory:
         """Return the notes that a claimed turn may read and write.
 
-        What its conversation may read is kept until something else of it, or of its account, is claimed.
+        Its view stays in memory for as long as the conversation and the account's revision are the same.
         """
         conversation = claimed.conversation
         seen_as = (conversation.agent, conversation.address or "", str(conversation.direct))

@@ -14,7 +14,6 @@ from delivery.database.engine import Connection
 from gateway.store.tables import accounts
 
 _LOCK = select(accounts.c.id).where(accounts.c.id == bindparam("whose")).with_for_update(key_share=True)
-_GET = select(accounts.c.revision).where(accounts.c.id == bindparam("whose"))
 
 
 async def lock(connection: Connection, account: str) -> None:
@@ -28,8 +27,3 @@ async def lock(connection: Connection, account: str) -> None:
 async def renew(connection: Connection, account: str) -> None:
     """Lock an account and give it a new revision, in the transaction of a change and before the change."""
     await connection.execute(update(accounts).where(accounts.c.id == account).values(revision=randbits(62)))
-
-
-async def get(connection: Connection, account: str) -> int:
-    """Return the revision of an account; 0 for one that was deleted."""
-    return (await connection.execute(_GET, {"whose": account})).scalar_one_or_none() or 0

@@ -123,7 +123,7 @@ HAS_INCOMING: ColumnElement[bool] = literal_column(
     " OR EXISTS (SELECT 1 FROM files WHERE files.conversation = CAST(turns.conversation AS VARCHAR)"
     " AND files.note IS NOT NULL AND (files.noted_turn IS NULL OR files.noted_turn = turns.id)))"
 )
-"""Whether a row of `turns` has attachments, or its model is to get notes about files; for RETURNING.
+"""Whether a row of `turns` has attachments, or its model is to get notes about files (as `list_notes`).
 
 It is text, because SQLAlchemy leaves the names of tables out of what SQLite returns. SQLite uses the indexes
 only with the casts: what an UPDATE returns has no type.

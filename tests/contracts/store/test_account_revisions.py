@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 
 from delivery.database.engine import Connection, Database
 from gateway.accounts import api_keys, persons
 from gateway.accounts.account_reader import AccountCache, AccountReader
 from gateway.accounts.persons import Sighting
 from gateway.agents.port import Agent, AgentEvent, Finished, Tools, TurnInput
-from gateway.store.accounts import agent_files, encrypted_columns, records, revisions
+from gateway.store.accounts import agent_files, encrypted_columns, records
 from gateway.store.accounts import persons as person_store
 from gateway.store.accounts.persons import Identity
 from gateway.store.accounts.records import Record
+from gateway.store.tables import accounts
 from gateway.store.tables import records as record_table
 from gateway.store.turn_state import TurnState
 from turn_worker import TurnWorkerHarness, add_sandbox_record, open_turn_worker
@@ -49,6 +50,12 @@ async def open_kept(database: Database) -> Kept:
     return Kept(account=account.id, record=record, ann=ann, bob=bob)
 
 
+async def get_revision(connection: Connection, account: str) -> int:
+    """Return the revision of an account."""
+    found = await connection.execute(select(accounts.c.revision).where(accounts.c.id == account))
+    return int(found.scalar_one())
+
+
 async def _join(connection: Connection, kept: Kept) -> None:
     code = await persons.issue_code(connection, kept.ann)
     assert await persons.link(connection, kept.account, kept.bob.person, code) is not None
@@ -56,9 +63,9 @@ async def _join(connection: Connection, kept: Kept) -> None:
 
 async def _separate(connection: Connection, kept: Kept) -> None:
     await _join(connection, kept)
-    before = await revisions.get(connection, kept.account)
+    before = await get_revision(connection, kept.account)
     await _separate_from(connection, kept, kept.ann.person, kept.bob.id)
-    assert await revisions.get(connection, kept.account) != before
+    assert await get_revision(connection, kept.account) != before
 
 
 async def _separate_from(connection: Connection, kept: Kept, person: str, identity: str) -> None:
@@ -76,11 +83,11 @@ async def _see_again(connection: Connection, kept: Kept) -> None:
     moved = await person_store.get_identity(connection, kept.account, kept.ann.id)
     assert moved is not None
     await person_store.delete_person(connection, kept.account, moved.person)
-    before = await revisions.get(connection, kept.account)
+    before = await get_revision(connection, kept.account)
     seen = Sighting(account=kept.account, platform="telegram", author="7")
     await persons.see(connection, seen)
     subject = await persons.subject_of(connection, kept.account, "telegram", "7")
-    assert (subject == seen.identity) is (await revisions.get(connection, kept.account) == before)
+    assert (subject == seen.identity) is (await get_revision(connection, kept.account) == before)
     assert subject != seen.identity
 
 
@@ -114,9 +121,9 @@ async def test_a_change_gives_its_account_a_new_revision(database: Database, cha
     kept = await open_kept(database)
     async with database.begin() as connection:
         other, _key = await api_keys.create_account(connection, "two")
-        before = await revisions.get(connection, kept.account), await revisions.get(connection, other.id)
+        before = await get_revision(connection, kept.account), await get_revision(connection, other.id)
         await CHANGES[change](connection, kept)
-        after = await revisions.get(connection, kept.account), await revisions.get(connection, other.id)
+        after = await get_revision(connection, kept.account), await get_revision(connection, other.id)
     assert after[0] != before[0]
     assert after[1] == before[1]
 
@@ -125,11 +132,11 @@ async def test_a_new_person_leaves_the_revision(database: Database) -> None:
     """The subject of a person who is new is the identity, as it was before."""
     kept = await open_kept(database)
     async with database.begin() as connection:
-        before = await revisions.get(connection, kept.account)
+        before = await get_revision(connection, kept.account)
         assert await persons.subject_of(connection, kept.account, "telegram", "9") == "telegram:9"
         await persons.see(connection, Sighting(account=kept.account, platform="telegram", author="9"))
         assert await persons.subject_of(connection, kept.account, "telegram", "9") == "telegram:9"
-        assert await revisions.get(connection, kept.account) == before
+        assert await get_revision(connection, kept.account) == before
 
 
 async def test_renewed_secrets_give_a_new_revision(database: Database) -> None:
@@ -138,10 +145,10 @@ async def test_renewed_secrets_give_a_new_revision(database: Database) -> None:
     async with database.begin() as connection:
         sealed = replace(kept.record, encrypted_secrets={"/token": "old"})
         await records.update_record(connection, sealed)
-        before = await revisions.get(connection, kept.account)
+        before = await get_revision(connection, kept.account)
         _last, renewed = await encrypted_columns.reencrypt_records(connection, "", lambda *_place: "new")
         assert renewed == 1
-        assert await revisions.get(connection, kept.account) != before
+        assert await get_revision(connection, kept.account) != before
 
 
 async def test_a_revision_that_was_rolled_back_does_not_come_again(database: Database) -> None:
@@ -151,13 +158,13 @@ async def test_a_revision_that_was_rolled_back_does_not_come_again(database: Dat
         async with database.begin() as connection:
             changed = replace(kept.record, config={"provider": "docker"})
             await records.update_record(connection, changed)
-            lost = await revisions.get(connection, kept.account)
+            lost = await get_revision(connection, kept.account)
             reader = AccountReader(connection, kept.account, cache, lost)
             assert await reader.get_record("sandbox", "box") is not None
             raise RuntimeError
     async with database.begin() as connection:
         await records.update_record(connection, replace(kept.record, config={"provider": "host"}))
-        current = await revisions.get(connection, kept.account)
+        current = await get_revision(connection, kept.account)
         assert current != lost
         reader = AccountReader(connection, kept.account, cache, current)
         found = await reader.get_record("sandbox", "box")
@@ -169,7 +176,7 @@ async def test_what_was_read_is_kept_for_its_revision(database: Database) -> Non
     """A reader with a revision reads once; one without a revision always reads."""
     kept, cache = await open_kept(database), AccountCache()
     async with database.begin() as connection:
-        revision = await revisions.get(connection, kept.account)
+        revision = await get_revision(connection, kept.account)
         reader = AccountReader(connection, kept.account, cache, revision)
         assert await reader.get_record("sandbox", "box") == kept.record
         await connection.execute(delete(record_table).where(record_table.c.id == kept.record.id))

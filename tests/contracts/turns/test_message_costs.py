@@ -1,7 +1,7 @@
 """What one message costs: statements, transactions and messages to the broker, from chat to chat.
 
 A message needs 21 statements beside BEGIN (25 with a model), 3 commits and 6 publishes: one for each event.
-Once a second one more stores how far events are published.
+At most once a second, one more statement stores how far events are published.
 The limits are above that: work that runs by time is counted as well, and there is more of it while a slow
 machine answers. Lower them when a change saves something.
 """
