@@ -89,7 +89,7 @@ async def test_a_lost_stream_is_resumed_through_kill_9(ui: UiGateway) -> None:
     path = "/agents/default/ui/chat-3/stream"
     async with ui.session.get(path) as nothing:
         assert nothing.status == 204
-    body = request("chat-3", "!sleep 3; echo resumed")
+    body = request("chat-3", "!sleep 8; echo resumed")
     async with ui.session.post("/agents/default/ui", json=body) as response:
         opening = await anext(ui.chunks(response))
     await ui.process.kill()
