@@ -14,6 +14,8 @@ import pytest_asyncio
 
 from gateway_process import GatewayProcess, gateway
 
+FILES = "/accounts/me/workspaces/default/files"
+
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -89,15 +91,19 @@ async def test_a_lost_stream_is_resumed_through_kill_9(ui: UiGateway) -> None:
     path = "/agents/default/ui/chat-3/stream"
     async with ui.session.get(path) as nothing:
         assert nothing.status == 204
-    body = request("chat-3", "!sleep 8; echo resumed")
+    body = request("chat-3", "!while [ ! -e go ]; do sleep 0.05; done; echo resumed")
     async with ui.session.post("/agents/default/ui", json=body) as response:
         opening = await anext(ui.chunks(response))
     await ui.process.kill()
     await ui.process.start()
     async with ui.session.get(path) as response:
-        chunks = [chunk async for chunk in ui.chunks(response)]
-    assert chunks[0] == opening
+        resumed = ui.chunks(response)
+        assert await anext(resumed) == opening
+        async with ui.session.put(f"{FILES}/go", data=b"") as written:
+            assert written.status == 204
+        chunks = [chunk async for chunk in resumed]
     assert chunks[-1]["type"] == "finish"
+    assert "resumed" in "".join(chunk.get("delta", "") for chunk in chunks)
     async with asyncio.timeout(60), ui.session.get(path) as ended:
         assert ended.status == 204
     async with ui.session.get("/agents/unknown/ui/chat-3/stream") as unknown:
