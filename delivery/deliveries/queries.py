@@ -58,6 +58,7 @@ BATCH_ROWS = 500
 
 _DONE = (str(DeliveryState.DELIVERED), str(DeliveryState.SUPPRESSED))
 _SEEN = [deliveries.c[name] for name in ("position", "id", "state", "created_at", "updated_at")]
+_UNSENT = (str(DeliveryState.PENDING), str(DeliveryState.SENDING))
 _FAILED = (str(DeliveryState.DEAD), str(DeliveryState.AMBIGUOUS))
 
 _COLUMNS = [deliveries.c[name] for name in DeliveryView.__dataclass_fields__]
@@ -264,6 +265,16 @@ async def delete_deliveries(
     ]
     await connection.execute(delete(deliveries).where(deliveries.c.id.in_(old)))
     return page[-1].position if seen and len(page) == BATCH_ROWS else None
+
+
+async def has_unsent(connection: Connection, conversation: str) -> bool:
+    """Return whether the first attempt of a conversation's delivery is still to be made or in progress."""
+    found = await connection.execute(
+        select(deliveries.c.id)
+        .where(deliveries.c.conversation == conversation, deliveries.c.state.in_(_UNSENT))
+        .limit(1)
+    )
+    return found.first() is not None
 
 
 async def list_undelivered(

@@ -31,6 +31,9 @@ _JOB_ENDS = JOB_STATES.keys() - {EventType.JOB_PROGRESS}
 CONTINUED = "… The whole text follows as a file."
 """The end of a message whose text is too long for messages."""
 
+CONVERSATION_DELETED = "the conversation was deleted"
+"""The reason of a cancelled turn whose conversation is deleted."""
+
 MAX_COMMAND_LENGTH = 1000
 """The characters of a command that are shown after its approval was decided."""
 
@@ -165,6 +168,8 @@ def _render_cancelled(event: Event) -> Part | None:
     """Report a stopped turn, unless a newer message or a person replaced it, or it was still queued."""
     if event.data.get("reason") in {"superseded", "stopped in line", "handed over"}:
         return None
+    if event.data.get("reason") == CONVERSATION_DELETED:
+        return Part(text=f"Stopped: {CONVERSATION_DELETED}.")
     return Part(text="Stopped.")
 
 

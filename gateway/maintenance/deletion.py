@@ -18,6 +18,8 @@ from delivery.broker.port import WorkQueue
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, DatabaseUnavailable
 from delivery.database.lock_timeouts import run_with_lock_timeout
+from delivery.deliveries.queries import has_unsent
+from delivery.deliveries.rendering import CONVERSATION_DELETED
 from delivery.deliveries.transactions import Transactions
 from delivery.errors import DeliveryError
 from delivery.events.port import EventStream
@@ -35,8 +37,8 @@ APPEND_GRACE = timedelta(seconds=60)
 """How long a process may still append events that it had read from the outbox."""
 STOP_TIMEOUT = 10.0
 """Seconds that a deletion waits for the conversation's turns to end, and for its jobs to stop."""
-PUBLISH_TIMEOUT = 2.0
-"""Seconds that a deletion waits until the events of these turns are published."""
+DELIVERY_TIMEOUT = 5.0
+"""Seconds that a deletion waits until the ends of turns and jobs are published and sent."""
 _POLL_SECONDS = 0.05
 
 
@@ -62,7 +64,8 @@ class ConversationDeletion:
     async def delete(self, account: str, conversation: str) -> None:
         """End its turns, stop its jobs, delete its rows, purge its events.
 
-        Whoever waits for a turn gets its end. On DatabaseUnavailable nothing was deleted.
+        Whoever waits for a turn or a job gets its end, also in a chat and at a webhook, if that answers
+        within DELIVERY_TIMEOUT. On DatabaseUnavailable nothing was deleted.
         """
 
         async def delete_rows(connection: Connection) -> None:
@@ -70,17 +73,19 @@ class ConversationDeletion:
             await audit_log.schedule_purge(connection, account, conversation)
 
         await self._end_turns(account, conversation)
-        await self._stop_jobs(account, conversation)
+        if await self._stop_jobs(account, conversation):
+            await self._end_turns(account, conversation)  # those that follow the jobs
+        await self._wait_until_delivered(account, conversation)
         await run_with_lock_timeout(self._database, delete_rows)
         with suppress(DeliveryError):  # `run` purges it when the broker is back
             await self._stream.purge(conversation, account=account)
 
     async def _end_turns(self, account: str, conversation: str) -> None:
-        """Cancel the open turns, and wait a limited time until they have ended and readers know it."""
+        """Cancel the open turns, and wait a limited time until they have ended."""
         async with self._transactions.begin("turn.cancel") as tx:
             running = await turn_store.list_open(tx.connection, conversation)
             for turn in running:
-                await turn_store.request_cancel(tx.connection, turn.id, reason="the conversation was deleted")
+                await turn_store.request_cancel(tx.connection, turn.id, reason=CONVERSATION_DELETED)
             if not running:
                 return
             tx.wake(WorkQueue.TURN, conversation, account=account)
@@ -94,12 +99,26 @@ class ConversationDeletion:
                         running = await turn_store.list_open(connection, conversation)
         except TimeoutError:
             log.warning("deletion.turns_not_ended", conversation=conversation, turns=len(running))
-        with suppress(DeliveryError):
-            await wait_until_published(
-                self._database, self._stream, conversation, account=account, timeout=PUBLISH_TIMEOUT
-            )
 
-    async def _stop_jobs(self, account: str, conversation: str) -> None:
+    async def _wait_until_delivered(self, account: str, conversation: str) -> None:
+        """Wait a limited time until readers have all events, and chats and webhooks what is sent to them."""
+        try:
+            async with asyncio.timeout(DELIVERY_TIMEOUT):
+                with suppress(DeliveryError):
+                    await wait_until_published(
+                        self._database, self._stream, conversation, account=account, timeout=DELIVERY_TIMEOUT
+                    )
+                while await self._has_unsent(conversation):  # noqa: ASYNC110 - sent by any replica
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            log.warning("deletion.not_delivered", conversation=conversation)
+
+    async def _has_unsent(self, conversation: str) -> bool:
+        async with self._database.read() as connection:
+            return await has_unsent(connection, conversation)
+
+    async def _stop_jobs(self, account: str, conversation: str) -> bool:
+        """Stop the jobs within a limited time, and return whether there are any."""
         async with self._database.read() as connection:
             running = await job_store.list_for_account(
                 connection, account, conversation=conversation, state="running", limit=1000
@@ -110,6 +129,7 @@ class ConversationDeletion:
                     await self._jobs.stop(job)
         except (TimeoutError, SandboxError, DatabaseUnavailable) as error:
             log.warning("deletion.jobs_not_stopped", conversation=conversation, error=str(error))
+        return bool(running)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Complete scheduled purges until stopped."""
