@@ -46,10 +46,10 @@ MAX_PERSON_LENGTH = 200
 SCREEN_PIDS = 1024
 """Processes and threads of a sandbox with a browser."""
 JOB_SYNC_TIMEOUT = 60.0
-MAX_CACHED_PLATFORMS = 10_000
-_WORKSPACES = ParsedConfigs(WorkspaceConfig)
-"""Conversations whose platform is kept in memory."""
 """Seconds that the end of a job waits for its files to be synced."""
+MAX_CACHED_PLATFORMS = 10_000
+"""Conversations whose platform is kept in memory."""
+_WORKSPACES = ParsedConfigs(WorkspaceConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

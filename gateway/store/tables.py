@@ -259,9 +259,7 @@ approvals = Table(
 )
 
 IS_PENDING = approvals.c.state == literal_column("'pending'")
-"""Whether an approval has not been decided."""
-
-"""A call has one approval, or several: all but the last are then `void`."""
+"""Whether an approval has not been decided. A call can have several: all but the last are `void` then."""
 
 jobs = Table(
     "jobs",

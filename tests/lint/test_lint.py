@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,27 @@ def _without_docstring(node: ast.Module | ast.ClassDef) -> Iterator[str]:
             setter = any(isinstance(one, ast.Attribute) for one in inner.decorator_list)
             if ast.get_docstring(inner) is None and not setter:
                 yield inner.name
+
+
+def test_every_text_is_next_to_what_it_describes() -> None:
+    """A text that is no docstring follows an assignment: it describes the name."""
+    strays = [
+        f"{source.name}:{text.lineno}"
+        for source in sources(*EVERYTHING)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for before, text in pairwise(node.body)
+        if _is_text(text) and not isinstance(before, ast.Assign | ast.AnnAssign)
+    ]
+    assert not strays
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 @pytest.mark.parametrize("call", sorted(BANNED_CALLS))

@@ -39,8 +39,10 @@ KERNEL_SETTINGS = (
     *("sysrq-trigger", "sys/kernel/core_pattern", "sys/kernel/modprobe", "sys/kernel/hostname"),
     *("sys/vm/drop_caches", "sys/fs/binfmt_misc/register", "sys/vm/overcommit_memory", "acpi/wakeup"),
 )
-OWN_INTERFACES = {"lo", "sit0", "tunl0", "gre0", "gretap0", "erspan0"}
-OWN_INTERFACES |= {"ip_vti0", "ip6_vti0", "ip6tnl0", "ip6gre0"}
+OWN_INTERFACES = {
+    *("lo", "sit0", "tunl0", "gre0", "gretap0", "erspan0"),
+    *("ip_vti0", "ip6_vti0", "ip6tnl0", "ip6gre0"),
+}
 """What a kernel may put into every network namespace."""
 
 libc = ctypes.CDLL(None, use_errno=True)

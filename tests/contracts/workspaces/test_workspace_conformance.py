@@ -50,8 +50,11 @@ async def provider(rig: ProviderRig) -> AsyncIterator[Provider]:
         yield provider
 
 
-RULES = {name: value for name, value in vars(WorkspaceBackendSuite).items() if not name.startswith("__")}
-del RULES["pytestmark"]
+RULES = {
+    name: value
+    for name, value in vars(WorkspaceBackendSuite).items()
+    if not name.startswith("__") and name != "pytestmark"
+}
 """The library's rules without its mark for another runner of asynchronous tests: one loop does for all."""
 
 Rules = type("Rules", (), RULES)

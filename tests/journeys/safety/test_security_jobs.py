@@ -71,7 +71,6 @@ def _wrong(token: str, other: str) -> list[dict[str, str]]:
 
 async def test_m19_a_job_ends_by_its_own_token_and_once(tmp_path: Path) -> None:
     """Wrong, foreign, misplaced and cut tokens are one 401, as unknown jobs are; the right one counts."""
-    """Wrong, foreign, misplaced and cut tokens are one 401, as unknown jobs are; the right one counts."""
     env = {"DOVECOTE_DRAIN_TIMEOUT": "0.2"}
     async with gateway(tmp_path / "data", env=env) as process, aiohttp.ClientSession() as session:
         mine = ApiClient(session=session, url=process.url, key=process.key)
