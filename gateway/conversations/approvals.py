@@ -29,7 +29,7 @@ from gateway.conversations.questions import (
     render_request,
     requested_event,
 )
-from gateway.environments.resolver import Environment
+from gateway.environments.environment import Environment
 from gateway.store.accounts import accounts
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as store

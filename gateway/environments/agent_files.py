@@ -17,7 +17,8 @@ from typing import Any
 
 from delivery.database.engine import Database
 from gateway.agents.port import AgentSpec
-from gateway.environments.resolver import Environment, EnvironmentResolver
+from gateway.environments.environment import Environment
+from gateway.environments.resolver import EnvironmentResolver
 from gateway.records.kinds import SkillConfig
 from gateway.store.accounts import agent_files as store
 from gateway.store.accounts import records

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from gateway.environments.resolver import Environment
+from gateway.environments.environment import Environment
 
 
 def fingerprint_all(environments: Mapping[str, Environment], default: Environment) -> str:

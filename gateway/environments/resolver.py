@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -14,6 +15,7 @@ from delivery.database.engine import Connection, Database
 from gateway.accounts.account_reader import AccountCache, AccountReader
 from gateway.accounts.persons import platform_of
 from gateway.accounts.view_links import ViewLinks
+from gateway.environments.environment import Environment
 from gateway.environments.isolation import agent_of, owner_of_job, scope_for
 from gateway.environments.job_replicas import ANY_REPLICA, JobReplicas
 from gateway.environments.stored_workspace import NO_SANDBOX, StoredWorkspace
@@ -28,11 +30,10 @@ from gateway.store.accounts.records import Record
 from gateway.store.conversations import conversations
 from gateway.store.turns.jobs import Job
 from sandbox import registry
-from sandbox.config import SandboxConfig
 from sandbox.errors import ProviderRefused, SandboxBusy, SandboxError, SandboxGone
 from sandbox.labels import Owner, Scope, key_of, namespace, sandbox_label
 from sandbox.lifecycle.pool import Pool
-from sandbox.lifecycle.reservations import Reservation, SandboxRequest
+from sandbox.lifecycle.reservations import Reservation
 from sandbox.lifecycle.reserved_sandbox import ReservedSandbox
 from sandbox.lifecycle.teardown import Teardown
 from sandbox.model import Network, SandboxId, SandboxSpec
@@ -49,43 +50,9 @@ JOB_SYNC_TIMEOUT = 60.0
 """Seconds that the end of a job waits for its files to be synced."""
 MAX_CACHED_PLATFORMS = 10_000
 """Conversations whose platform is kept in memory."""
+MAX_CACHED_ENVIRONMENTS = 1_000
+"""People of conversations whose environments are kept while the revision of their account is the same."""
 _WORKSPACES = ParsedConfigs(WorkspaceConfig)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
-    """Where an agent's commands run: the sandbox's config, its spec, and its owner.
-
-    `files_only`: there is no sandbox, and the workspace's files are read from the store. `missing_runtimes`
-    are runtimes of the contract that the provider is known to lack.
-    """
-
-    config: SandboxConfig
-    spec: SandboxSpec
-    owner: Owner
-    files_only: bool = False
-    missing_runtimes: Sequence[str] = ()
-
-    @property
-    def provider(self) -> str:
-        """The provider's name."""
-        return self.config.provider
-
-    @property
-    def sandbox_record(self) -> str | None:
-        """The id of the sandbox record."""
-        return self.owner.record
-
-    @property
-    def workspace(self) -> str | None:
-        """The id of the workspace."""
-        return self.owner.workspace
-
-    @property
-    def request(self) -> SandboxRequest:
-        """The request to the pool for this sandbox."""
-        snapshots = self.config.snapshot and not self.spec.external
-        return SandboxRequest(spec=self.spec, owner=self.owner, provider=self.provider, snapshots=snapshots)
 
 
 class EnvironmentResolver:
@@ -116,6 +83,7 @@ class EnvironmentResolver:
         self._missing_runtimes = missing_runtimes
         self._platforms: dict[str, str | None] = {}
         self._cache = AccountCache()
+        self._environments = AccountCache(MAX_CACHED_ENVIRONMENTS)
         self.view_links: ViewLinks | None = None
 
     async def resolve(self, agent: Record, conversation: str, *, person: str = "") -> Environment:
@@ -129,6 +97,19 @@ class EnvironmentResolver:
 
         `revision`: see `AccountReader`.
         """
+        load = partial(self._load_all, agent, conversation, person, revision)
+        if revision is None:
+            return await load()
+        key = (agent.account, agent.id, conversation, person)
+        found = await self._environments.get(key, revision, load)
+        for environment in found.values():
+            if environment.workspace is not None:  # its directory may have been deleted since
+                self.directory(agent.account, environment.workspace)
+        return found
+
+    async def _load_all(
+        self, agent: Record, conversation: str, person: str, revision: int | None
+    ) -> Mapping[str, Environment]:
         config = agent_config(agent)
         async with self._database.read() as connection:
             reader = AccountReader(connection, agent.account, self._cache, revision)

@@ -23,7 +23,8 @@ from delivery.events.event import new_id
 from gateway.agents.port import AgentImage
 from gateway.config.file_settings import FileSettings
 from gateway.conversations.notices import post_notice
-from gateway.environments.resolver import Environment, EnvironmentResolver
+from gateway.environments.environment import Environment
+from gateway.environments.resolver import EnvironmentResolver
 from gateway.files import media_types
 from gateway.files.file_store import FileStore
 from gateway.files.storage_quota import StorageFull

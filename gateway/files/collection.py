@@ -20,7 +20,8 @@ from delivery.errors import DeliveryError
 from delivery.events.event import new_id
 from gateway.config.file_settings import FileSettings
 from gateway.conversations.notices import post_notice
-from gateway.environments.resolver import Environment, EnvironmentResolver
+from gateway.environments.environment import Environment
+from gateway.environments.resolver import EnvironmentResolver
 from gateway.files import media_types, workspace_outbox
 from gateway.files.file_store import FileStore
 from gateway.files.signed_links import SignedLinks

@@ -25,7 +25,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database, DatabaseUnavailable
 from delivery.errors import DeliveryError
 from delivery.events.event import new_id, rfc3339
-from gateway.environments.resolver import Environment
+from gateway.environments.environment import Environment
 from gateway.environments.workspaces import Workspaces
 from gateway.files.file_store import FileStore
 from gateway.files.storage_quota import StorageFull

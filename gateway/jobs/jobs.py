@@ -13,8 +13,9 @@ from delivery.database.engine import Connection
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, new_id
 from gateway.accounts.vault import Vault, associated_data
+from gateway.environments.environment import Environment
 from gateway.environments.job_replicas import RunsElsewhere
-from gateway.environments.resolver import Environment, EnvironmentResolver
+from gateway.environments.resolver import EnvironmentResolver
 from gateway.jobs.settlement import JobSettlement
 from gateway.store.job_state import CALL_STOPPED, MAX_RUNNING, JobEnd, JobState, job_end
 from gateway.store.turns import job_calls

@@ -14,7 +14,8 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.errors import DeliveryError
 from gateway.environments.backends import Backends
-from gateway.environments.resolver import Environment, EnvironmentResolver
+from gateway.environments.environment import Environment
+from gateway.environments.resolver import EnvironmentResolver
 from gateway.jobs.settlement import JobSettlement
 from gateway.store import sandboxes as store
 from gateway.store.turns import jobs as job_store

@@ -10,7 +10,8 @@ from typing import Any
 from delivery.events.event import Event
 from gateway.agents.port import PendingToolCall, ToolResult, ToolSpec
 from gateway.environments.agent_files import AgentFiles, Skill
-from gateway.environments.resolver import Environment, EnvironmentResolver
+from gateway.environments.environment import Environment
+from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.collection import FileCollector
 from gateway.jobs.jobs import Jobs
 from gateway.memory.memories import TurnMemory

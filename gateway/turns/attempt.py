@@ -29,8 +29,8 @@ from gateway.agents.port import (
 from gateway.conversations import approvals
 from gateway.conversations.message_ids import completed_event_id, message_id
 from gateway.conversations.notices import post_notice
+from gateway.environments.environment import Environment
 from gateway.environments.fingerprint import fingerprint_all
-from gateway.environments.resolver import Environment
 from gateway.files.collection import CollectedFiles, FileCollector
 from gateway.jobs.report import report_held_up_jobs
 from gateway.schedules.heartbeat import may_be_silent, says_nothing

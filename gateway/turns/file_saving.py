@@ -8,7 +8,8 @@ from collections.abc import Collection
 import structlog
 
 from delivery.database.engine import DatabaseUnavailable
-from gateway.environments.resolver import Environment, EnvironmentResolver
+from gateway.environments.environment import Environment
+from gateway.environments.resolver import EnvironmentResolver
 from gateway.store.turns.turns import Turn
 from sandbox.errors import SandboxError
 

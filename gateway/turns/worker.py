@@ -27,7 +27,8 @@ from gateway.agents.port import AgentClosed, AgentError, AgentSpec, TurnInput
 from gateway.config.setting_types import SHELL
 from gateway.conversations.message_frame import RoomPlace, frame_message, with_room_prompt
 from gateway.environments.agent_files import AgentFiles
-from gateway.environments.resolver import Environment, EnvironmentResolver
+from gateway.environments.environment import Environment
+from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.attachments import AttachmentFetcher, FetchedAttachments
 from gateway.files.collection import FileCollector
 from gateway.jobs.jobs import Jobs

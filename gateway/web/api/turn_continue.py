@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictStr
 
 from gateway.conversations.submissions.conversation_lookup import create_conversation
-from gateway.environments.resolver import Environment
+from gateway.environments.environment import Environment
 from gateway.store import sandboxes
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from delivery.database.engine import Database
-from gateway.environments.resolver import Environment
+from gateway.environments.environment import Environment
 from gateway.environments.workspaces import Workspaces, directory_workspaces
 from gateway.files.blob_store import DirectoryBlobStore
 from gateway.files.file_store import FileStore

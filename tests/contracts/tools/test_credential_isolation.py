@@ -12,7 +12,8 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
 from gateway.accounts.vault import open_vault
-from gateway.environments.resolver import Environment, EnvironmentResolver
+from gateway.environments.environment import Environment
+from gateway.environments.resolver import EnvironmentResolver
 from gateway.environments.workspaces import directory_workspaces
 from gateway.records.records import Records
 from gateway.store.accounts.records import Record

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from sqlalchemy import select
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
@@ -14,12 +15,14 @@ from delivery.events.event import new_id
 from gateway.accounts import api_keys
 from gateway.accounts.vault import open_vault
 from gateway.config.sandbox_settings import SandboxCeilings
-from gateway.environments.resolver import Environment, EnvironmentResolver
+from gateway.environments.environment import Environment
+from gateway.environments.resolver import EnvironmentResolver
 from gateway.environments.workspaces import directory_workspaces
 from gateway.records.errors import InvalidRecord
 from gateway.records.records import Records
 from gateway.store import sandboxes
 from gateway.store.accounts import records as stored_records
+from gateway.store.tables import accounts
 from gateway.store.turns.jobs import Job
 from gateway.tools.executor import ToolExecutor
 from gateway.tools.tool import ToolContext
@@ -125,6 +128,12 @@ class AccountFixture:
         agent = await self.create("agent", new_id("agt"), config)
         return await self.resolver.resolve(agent, "cnv_1")
 
+    async def revision(self) -> int:
+        """Return the revision of the account, as the claim of a turn reads it."""
+        async with self.database.read() as connection:
+            found = await connection.execute(select(accounts.c.revision).where(accounts.c.id == self.id))
+        return int(found.scalar_one())
+
     def executor(self, environment: Environment) -> ToolExecutor:
         """Return the tools of an environment, for a turn that does not exist."""
         nothing = cast("Any", None)
@@ -181,6 +190,28 @@ async def test_a_read_only_workspace_offers_no_tool_that_writes(account: Account
     difference = account.list_tools(writer) - account.list_tools(reader)
     assert {"write", "edit", "mkdir", "rename", "copy", "remove"} <= difference
     assert {"read", "glob", "grep", "stat", "bash"} <= account.list_tools(reader)
+
+
+async def test_an_environment_is_kept_until_a_record_changes(account: AccountFixture) -> None:
+    """Turns of one revision have the same one, in a directory that exists; a change is seen at once."""
+    agent = await account.create("agent", "one", {"workspaces": [WRITABLE], "sandbox": "box"})
+
+    async def resolve(person: str = "") -> Environment:
+        found = await account.resolver.resolve_all(
+            agent, "cnv_1", person=person, revision=await account.revision()
+        )
+        return found["files"]
+
+    first = await resolve()
+    assert first.spec.workspace is not None
+    first.spec.workspace.rmdir()
+    assert await resolve() is first
+    assert first.spec.workspace.is_dir()
+    assert await resolve("key_1") is not first
+    async with account.database.begin() as connection:
+        box = await account.records.get(connection, account.id, "sandbox", "box")
+        await account.records.update(connection, box, patch={"memoryLimit": 256})
+    assert (await resolve()).spec.memory_mb == 256
 
 
 @pytest.mark.parametrize("use", [READ_ONLY, WRITABLE], ids=["reader", "writer"])

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from gateway.agents.port import ToolResult
-from gateway.environments.resolver import Environment
+from gateway.environments.environment import Environment
 from gateway.files.attachments import MAX_IMAGE_BYTES
 from gateway.tools.builtin.bash import bash
 from gateway.tools.files.edit import edit

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
-from gateway.environments.resolver import Environment
+from gateway.environments.environment import Environment
 from gateway.store.turns.turns import Turn
 from gateway.tools.tool import ToolContext
 from sandbox.config import SandboxConfig

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.environments.resolver import Environment
+from gateway.environments.environment import Environment
 from gateway.tools.builtin.bash import bash, missing_runtime_note
 from gateway.tools.tool import ToolContext
 from sandbox import registry

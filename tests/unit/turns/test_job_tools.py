@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.environments.resolver import Environment
+from gateway.environments.environment import Environment
 from gateway.store.accounts.records import Record
 from gateway.tools.builtin.async_status import async_status
 from gateway.tools.builtin.bash import bash

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from aiohttp import web
 from pydantic import Field, StrictBool, StrictStr
 
+from gateway.environments.environment import Environment
 from gateway.environments.quotas import quota_problem
-from gateway.environments.resolver import Environment
 from gateway.files import turn_contents
 from gateway.files.turn_contents import FilePlace, RestoreResult, StoredFile, TurnContents
 from gateway.files.turn_trees import ADDED, DELETED, TreeFile, TurnTree
