@@ -1,8 +1,8 @@
 """The connection to NATS: requests, confirmed publishes, and subscriptions that survive broker restarts.
 
 nats-py waits with `asyncio.wait_for`, which on Python 3.11 can swallow a cancellation. So this module never
-awaits a nats-py call that could suspend. Replies arrive in an inbox and queues of this module. A publish is
-passed to nats-py only while its buffer has room, so that it returns at once.
+awaits a nats-py call that could suspend. Replies arrive in inboxes (`delivery.broker.nats_client`). A publish
+is passed to nats-py only while its buffer has room, so that it returns at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nats.errors import MaxPayloadError, SlowConsumerError
 from nats.js import JetStreamContext
 
 from delivery.broker import nats_client
-from delivery.broker.nats_client import NatsClient
+from delivery.broker.nats_client import NatsClient, ReplyInbox, ReplyInboxes
 from delivery.errors import BrokerRefused, BrokerUnreachable
 
 _log = structlog.get_logger(__name__)
@@ -32,10 +32,6 @@ PENDING_SIZE = 16 * 1024 * 1024
 _MAX_PENDING = PENDING_SIZE // 2
 _TRIES = 3
 _RETRY_SECONDS = 0.05
-_WAITS = 4
-"""Parts of a wait for a reply. When the event loop is late, a timer fires before the reply that has arrived
-is read; after the first part the loop reads it, so one late timer is no timeout.
-"""
 STUCK_TIMEOUTS = 3
 STUCK_SECONDS = 2.0
 """The server counts as stuck after this many unanswered requests over this many seconds on a live connection.
@@ -66,9 +62,7 @@ class NatsConnection:
     def __init__(self, *, on_unresponsive: Watcher | None = None) -> None:
         self._client = NatsClient()
         self._connected = asyncio.Event()
-        self._replies: dict[str, asyncio.Queue[Msg | None]] = {}
-        self._inbox = ""
-        self._tokens = 0
+        self._inboxes = ReplyInboxes()
         self._timeouts = 0
         self._first_timeout_at = 0.0
         self._on_unresponsive = on_unresponsive
@@ -166,11 +160,11 @@ class NatsConnection:
 
     async def _direct_get_once(self, stream: str, body: bytes, timeout: float) -> list[Msg]:
         messages: list[Msg] = []
-        token, queue = self._open_inbox()
+        inbox = self._inboxes.open()
         try:
-            await self._send(f"$JS.API.DIRECT.GET.{stream}", body, None, token, timeout)
+            await self._send(f"$JS.API.DIRECT.GET.{stream}", body, None, inbox.subject, timeout)
             while True:
-                message = await self._next(queue, timeout)
+                message = await self._next(inbox, timeout)
                 status = (message.headers or {}).get("Status")
                 if status is None:
                     messages.append(message)
@@ -181,7 +175,7 @@ class NatsConnection:
                 else:
                     raise BrokerRefused(f"a direct get on the stream {stream} returned status {status}")
         finally:
-            del self._replies[token]
+            self._inboxes.close(inbox)
 
     async def publish_nowait(
         self, subject: str, payload: bytes = b"", headers: Headers | None = None
@@ -229,20 +223,13 @@ class NatsConnection:
     def _can_send(self) -> bool:
         return self.is_connected and not self._closed and self._client.pending_data_size < _MAX_PENDING
 
-    def _open_inbox(self) -> tuple[str, asyncio.Queue[Msg | None]]:
-        self._tokens += 1
-        token = f"{self._inbox}.{self._tokens}"
-        queue: asyncio.Queue[Msg | None] = asyncio.Queue()
-        self._replies[token] = queue
-        return token, queue
-
     async def _exchange(self, subject: str, payload: bytes, headers: Headers | None, timeout: float) -> Msg:
-        token, queue = self._open_inbox()
+        inbox = self._inboxes.open()
         try:
-            await self._send(subject, payload, headers, token, timeout)
-            message = await self._next(queue, timeout)
+            await self._send(subject, payload, headers, inbox.subject, timeout)
+            message = await self._next(inbox, timeout)
         finally:
-            del self._replies[token]
+            self._inboxes.close(inbox)
         if (message.headers or {}).get("Status") == "503":
             raise BrokerUnreachable(f"no stream accepts the subject {subject}")
         return message
@@ -267,23 +254,16 @@ class NatsConnection:
         except NatsError as error:
             raise BrokerUnreachable(f"cannot send to NATS: {error}") from error
 
-    async def _next(self, queue: asyncio.Queue[Msg | None], timeout: float) -> Msg:
+    async def _next(self, inbox: ReplyInbox, timeout: float) -> Msg:
         try:
-            message = queue.get_nowait()
-        except asyncio.QueueEmpty:
-            message = await self._wait(queue, timeout)
+            message = await self._inboxes.next(inbox, timeout)
+        except TimeoutError:
+            self._record_timeout()
+            raise BrokerUnreachable("NATS does not answer") from None
         if message is None:
             raise BrokerUnreachable("the connection to NATS was lost")
         self._timeouts = 0
         return message
-
-    async def _wait(self, queue: asyncio.Queue[Msg | None], timeout: float) -> Msg | None:
-        for _ in range(_WAITS):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout / _WAITS):
-                    return await queue.get()
-        self._record_timeout()
-        raise BrokerUnreachable("NATS does not answer")
 
     def _record_timeout(self) -> None:
         now = monotonic()
@@ -296,13 +276,7 @@ class NatsConnection:
             self._on_unresponsive()
 
     async def _on_reply(self, message: Msg) -> None:
-        self._hand_over(message)
-
-    def _hand_over(self, message: Msg) -> None:
-        """Give a reply to who waits for it."""
-        queue = self._replies.get(message.subject)
-        if queue is not None:
-            queue.put_nowait(message)
+        self._inboxes.deliver(message)
 
     async def _on_error(self, error: Exception) -> None:
         if isinstance(error, SlowConsumerError):
@@ -316,8 +290,7 @@ class NatsConnection:
         if self.is_connected and not self._closed:
             _log.warning("nats.disconnected")
         self._connected.clear()
-        for queue in self._replies.values():
-            queue.put_nowait(None)
+        self._inboxes.report_loss()
 
     async def _on_reconnected(self) -> None:
         _log.warning("nats.reconnected")
@@ -343,9 +316,9 @@ class NatsConnection:
             reconnected_cb=self._on_reconnected,
         )
         self._client.options["max_reconnect_attempts"] = -1
-        self._inbox = self._client.new_inbox()
-        self._client.on_reply = self._hand_over
-        self._client.replies = await self._client.subscribe(f"{self._inbox}.*", cb=self._on_reply)
+        self._inboxes.prefix = self._client.new_inbox()
+        self._client.on_reply = self._inboxes.deliver
+        self._client.replies = await self._client.subscribe(f"{self._inboxes.prefix}.*", cb=self._on_reply)
         self._connected.set()
 
     async def _close(self) -> None:

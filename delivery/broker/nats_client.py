@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +19,9 @@ from delivery.errors import AppendConflict, BrokerRefused, BrokerUnreachable
 _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 TRANSIENT_CODES = frozenset({10008, 10164})
 """Error codes worth a retry: JetStream not yet available, or another append to the subject in flight."""
+
+TICK_SECONDS = 0.1
+"""Seconds by which a wait for a reply may be longer than asked for."""
 
 
 class NatsClient(Client):
@@ -54,6 +60,91 @@ class NatsClient(Client):
         header_lines = raw.decode("utf-8", "replace").split("\r\n")
         parts = (header.partition(":") for header in header_lines)
         return {name.strip(): value.strip() for name, colon, value in parts if colon}
+
+
+class ReplyInbox:
+    """The replies to one request; None stands for a lost connection."""
+
+    __slots__ = ("messages", "subject", "ticks", "waiter")
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        self.messages: deque[Msg | None] = deque()
+        self.ticks = 0
+        self.waiter: asyncio.Future[None] | None = None
+
+    def put(self, message: Msg | None) -> None:
+        """Add a reply, and resume who waits for it."""
+        self.messages.append(message)
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    def tick(self) -> None:
+        """Let time pass for who waits; the last tick ends the wait."""
+        self.ticks -= 1
+        if self.ticks < 0 and self.waiter is not None and not self.waiter.done():
+            self.waiter.set_exception(TimeoutError())
+
+
+class ReplyInboxes:
+    """The inboxes of the requests under way, and one timer for all who wait: most replies come within 1 ms.
+
+    The time of a wait is counted in ticks of that timer. When the event loop is late, a timer fires before
+    the reply that has arrived is read. Several that are due fire as one tick, so that is no timeout.
+    """
+
+    def __init__(self) -> None:
+        self.prefix = ""
+        self._opened = 0
+        self._inboxes: dict[str, ReplyInbox] = {}
+        self._is_ticking = False
+
+    def open(self) -> ReplyInbox:
+        """Open the inbox of a request, until it is closed."""
+        self._opened += 1
+        inbox = ReplyInbox(f"{self.prefix}.{self._opened}")
+        self._inboxes[inbox.subject] = inbox
+        return inbox
+
+    def close(self, inbox: ReplyInbox) -> None:
+        """Drop the replies that still come."""
+        del self._inboxes[inbox.subject]
+
+    def deliver(self, message: Msg) -> None:
+        """Put a reply into its inbox; it is dropped if nothing waits for it any more."""
+        inbox = self._inboxes.get(message.subject)
+        if inbox is not None:
+            inbox.put(message)
+
+    def report_loss(self) -> None:
+        """Tell everything that waits that the connection was lost."""
+        for inbox in self._inboxes.values():
+            inbox.put(None)
+
+    async def next(self, inbox: ReplyInbox, timeout: float) -> Msg | None:
+        """Return the next reply, or None if the connection was lost; raises TimeoutError."""
+        if not inbox.messages:
+            loop = asyncio.get_running_loop()
+            inbox.ticks, inbox.waiter = math.ceil(timeout / TICK_SECONDS), loop.create_future()
+            if not self._is_ticking:
+                self._is_ticking = True
+                loop.call_later(TICK_SECONDS, self._tick)
+            try:
+                await inbox.waiter
+            except TimeoutError:
+                if not inbox.messages:
+                    raise
+            finally:
+                inbox.waiter = None
+        return inbox.messages.popleft()
+
+    def _tick(self) -> None:
+        waiting = [inbox for inbox in self._inboxes.values() if inbox.waiter is not None]
+        self._is_ticking = bool(waiting)
+        if waiting:
+            asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+        for inbox in waiting:
+            inbox.tick()
 
 
 def connect_error(error: BaseException, reported: Exception | None) -> Exception:
