@@ -119,10 +119,16 @@ async def _notice_closed_connections() -> None:
 
 
 def _limits(seconds: float, *, has_files: bool) -> aiohttp.ClientTimeout:
-    """Return time limits: for a free connection and to connect, for the response, and for all together."""
-    total = CONNECT_SECONDS + seconds + (UPLOAD_SECONDS if has_files else 0.0)
+    """Return time limits: for a free connection and to connect, and for all together.
+
+    A file may take long if it makes progress: then each read has a limit too. aiohttp renews that one with
+    every read, which takes longer than the read.
+    """
     return aiohttp.ClientTimeout(
-        total=total, connect=CONNECT_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=seconds
+        total=CONNECT_SECONDS + seconds + (UPLOAD_SECONDS if has_files else 0.0),
+        connect=CONNECT_SECONDS,
+        sock_connect=CONNECT_SECONDS,
+        sock_read=seconds if has_files else None,
     )
 
 

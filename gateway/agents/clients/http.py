@@ -20,9 +20,6 @@ from gateway.agents.clients.errors import ModelCallError, ModelUnreachable
 from gateway.agents.clients.reply import Deadline
 
 CONNECT_SECONDS = 30.0
-SILENCE_SECONDS = 600.0
-"""Seconds without a byte, after which a connection counts as broken."""
-
 FIRST_PAUSE = 0.5
 MAX_PAUSE = 8.0
 MAX_RETRY_AFTER = 60.0
@@ -61,9 +58,7 @@ class ModelHttp:
         self._session = open_session(
             TRUSTED,
             limit=0,
-            timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
-            ),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             headers={"Accept-Encoding": "identity", "User-Agent": "dovecote"},
         )
 
@@ -116,7 +111,7 @@ class ModelHttp:
     async def _send(self, address: ModelAddress, body: bytes, deadline: Deadline) -> aiohttp.ClientResponse:
         """Send once; returns the response if its status is a success."""
         try:
-            async with asyncio.timeout_at(deadline.at):
+            async with asyncio.timeout_at(deadline.of_next_byte()):
                 response = await self._session.post(
                     address.url,
                     data=body,
@@ -129,9 +124,11 @@ class ModelHttp:
                 return response
         except aiohttp.ServerDisconnectedError:
             raise
-        except (aiohttp.ServerTimeoutError, aiohttp.ClientError, OSError) as error:
-            if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ServerTimeoutError):
-                raise deadline.exceeded() from None
+        except aiohttp.ClientError as error:
+            raise ModelUnreachable(address.model, str(error) or type(error).__name__) from error
+        except TimeoutError:
+            raise deadline.error() from None
+        except OSError as error:
             raise ModelUnreachable(address.model, str(error) or type(error).__name__) from error
 
     def _proxy(self, url: str) -> str | None:

@@ -20,6 +20,9 @@ INTERVAL = 0.05
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 """Bytes of one answer, as it is sent."""
 
+SILENCE_SECONDS = 600.0
+"""Seconds without a byte, after which a connection counts as broken."""
+
 DRAIN_SECONDS = 0.05
 """Seconds that the end of a complete answer may take, after which its connection is not used again."""
 
@@ -76,16 +79,24 @@ class TextJoiner:
 
 
 class Deadline:
-    """The end of the time that one answer may take; 0 seconds: no limit."""
+    """The end of the time that one answer may take (0 seconds: no limit), or `silence` without a byte."""
 
-    def __init__(self, model: str, seconds: float) -> None:
+    def __init__(self, model: str, seconds: float, *, silence: float = SILENCE_SECONDS) -> None:
         self._model = model
         self._seconds = seconds
+        self._silence = silence
         self.at = asyncio.get_running_loop().time() + seconds if seconds > 0 else None
 
-    def exceeded(self) -> ModelTimedOut:
-        """Return the error of an answer that took too long."""
-        return ModelTimedOut(self._model, self._seconds)
+    def of_next_byte(self) -> float:
+        """Return the time of the event loop at which a wait for the server ends."""
+        silent_at = asyncio.get_running_loop().time() + self._silence
+        return silent_at if self.at is None else min(self.at, silent_at)
+
+    def error(self) -> ModelTimedOut | ModelUnreachable:
+        """Return the error of a wait that has ended."""
+        if self.at is not None and asyncio.get_running_loop().time() >= self.at:
+            return ModelTimedOut(self._model, self._seconds)
+        return ModelUnreachable(self._model, f"nothing was received for {self._silence:g} seconds")
 
     def allows(self, seconds: float) -> bool:
         """Return whether so many seconds are left."""
@@ -149,18 +160,17 @@ class _Blocks:
 
     async def read(self, until: float | None) -> bytes | None:
         """Return the next block, empty at the end, or None if there is none at the time `until`."""
-        ends_at = self._deadline.at
-        if until is not None and (ends_at is None or until < ends_at):
-            ends_at = until
+        ends_at = self._deadline.of_next_byte()
+        ends_at = ends_at if until is None else min(until, ends_at)
         try:
-            async with asyncio.timeout_at(ends_at):
-                block = await self._content.readany()
-        except aiohttp.ServerTimeoutError as error:
-            raise ModelUnreachable(self._model, "nothing was received for a long time") from error
+            block = self._content.read_nowait()
+            if not block and not self._content.at_eof():
+                async with asyncio.timeout_at(ends_at):
+                    block = await self._content.readany()
         except TimeoutError:
-            if ends_at == self._deadline.at:
-                raise self._deadline.exceeded() from None
-            return None
+            if ends_at == until:
+                return None
+            raise self._deadline.error() from None
         except (aiohttp.ClientError, OSError) as error:
             raise ModelUnreachable(self._model, str(error) or type(error).__name__) from error
         self._size += len(block)
@@ -170,6 +180,8 @@ class _Blocks:
 
     async def drain(self) -> None:
         """Read the end of a complete answer, so that its connection can be used again."""
+        if self._content.at_eof():
+            return
         try:
             async with asyncio.timeout(DRAIN_SECONDS):
                 await self._content.readany()

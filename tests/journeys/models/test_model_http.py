@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+
 import pytest
 from aiohttp import web
 
 from agent_tools import RecordingTools, agent_spec, collect_steps, turn_input
-from gateway.agents.clients.errors import ModelUnreachable
+from gateway.agents.clients.errors import ModelCallError, ModelUnreachable
 from gateway.agents.clients.http import ModelAddress, ModelHttp
-from gateway.agents.clients.openai_chat import http_error
-from gateway.agents.clients.reply import Deadline
+from gateway.agents.clients.openai_chat import http_error, stream_error
+from gateway.agents.clients.openai_reply import ChatReply
+from gateway.agents.clients.reply import Deadline, read_reply
 from gateway.agents.model import Vendors, open_model_agent
 from gateway.agents.port import Delta
 from model_rig import LS, failure_of, finished_step, open_loopback_model
 from openai_server import ScriptedTurn
 
 KEYS = Vendors(openai_api_key="sk-o", anthropic_api_key="sk-a").bound_keys()
+
+
+@asynccontextmanager
+async def server(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    """Run a server of chat completions and return its base URL."""
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
 
 
 @pytest.mark.parametrize(
@@ -30,17 +49,11 @@ async def test_a_retry_after_of_the_server_is_respected(wait: dict[str, str], re
         seen.append(request)
         return web.json_response({"error": {"message": "slow down"}}, status=429, headers=wait)
 
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", refuse)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    try:
-        async with open_model_agent(Vendors(trusted_base_urls=(url,), retries=2)) as agent:
-            error = await failure_of(agent, turn_input(agent_spec(url)))
-    finally:
-        await runner.cleanup()
+    async with (
+        server(refuse) as url,
+        open_model_agent(Vendors(trusted_base_urls=(url,), retries=2)) as agent,
+    ):
+        error = await failure_of(agent, turn_input(agent_spec(url)))
     assert "HTTP 429" in str(error)
     assert error.retryable
     assert len(seen) == requests
@@ -53,6 +66,32 @@ async def test_requests_of_a_turn_share_a_connection() -> None:
         await collect_steps(agent, turn_input(agent_spec(server.base_url)), RecordingTools())
         assert server.requests == 2
     assert server.connections == 1
+
+
+@pytest.mark.parametrize("sent", [b"", b"data: {}\n\n"], ids=["no response", "no end"])
+@pytest.mark.parametrize(
+    ("deadline", "error"),
+    [({"seconds": 0.3}, "no answer within 0.3"), ({"seconds": 0, "silence": 0.3}, "nothing was received")],
+    ids=["deadline", "silence"],
+)
+async def test_a_silent_server_is_given_up(deadline: dict[str, float], error: str, sent: bytes) -> None:
+    """Before its response, and in the middle of it."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        if sent:
+            await response.prepare(request)
+            await response.write(sent)
+        await asyncio.sleep(60)
+        return response
+
+    async with server(answer) as url, aclosing(ModelHttp({})) as http:
+        address = ModelAddress(model="m", url=f"{url}/chat/completions", headers={}, error_of=http_error)
+        decoder = ChatReply("m", provider="openai", url=url, error_of=stream_error)
+        limit = Deadline("m", **deadline)
+        with pytest.raises(ModelCallError, match=error):
+            async with http.post(address, "{}", limit) as response:
+                assert not [text async for text in read_reply(response, decoder, limit, "m")]
 
 
 async def test_an_answer_of_300_pieces_is_joined() -> None:
