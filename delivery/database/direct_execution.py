@@ -69,22 +69,22 @@ class _Plan:
 
     def execute(self, database: sqlite3.Connection, parameters: Parameters) -> DirectResult:
         """Execute the statement once and read all of its rows."""
-        cursor = self._run(database.execute, self._bind(parameters))
-        rows = cursor.fetchall() if self.has_rows else ()
+        try:
+            cursor = database.execute(self.text, self._bind(parameters))
+            rows = cursor.fetchall() if self.has_rows else ()
+        except sqlite3.Error as error:
+            raise as_database_error(error, self.text, self._dialect) from error
         if self._metadata is None:
             self._metadata = SimpleResultMetaData([entry[0] for entry in cursor.description or ()])
         return DirectResult(self._metadata, self._read(rows) if self._results else rows, cursor.rowcount)
 
     def execute_many(self, database: sqlite3.Connection, parameters: Sequence[Parameters]) -> DirectResult:
         """Execute a statement without rows once for each set of parameters."""
-        cursor = self._run(database.executemany, [self._bind(one) for one in parameters])
-        return DirectResult(_NO_COLUMNS, (), cursor.rowcount)
-
-    def _run(self, execute: Callable[[str, Any], sqlite3.Cursor], values: Any) -> sqlite3.Cursor:
         try:
-            return execute(self.text, values)
+            cursor = database.executemany(self.text, [self._bind(one) for one in parameters])
         except sqlite3.Error as error:
             raise as_database_error(error, self.text, self._dialect) from error
+        return DirectResult(_NO_COLUMNS, (), cursor.rowcount)
 
     def _bind(self, parameters: Parameters) -> list[Any]:
         return [
@@ -191,7 +191,8 @@ class DirectConnection(AsyncConnection):
         The result has what callers use of a CursorResult: its rows and `rowcount`.
         """
         # The driver is busy while a call that may block is running on it.
-        plan, database = self._plan(statement, parameters), self.driver.idle_database
+        driver = self._direct_driver or self.driver
+        plan, database = self._plan(statement, parameters), driver.idle_database
         if plan is None or database is None or execution_options:
             return await super().execute(statement, parameters, execution_options=execution_options)
         if isinstance(parameters, list):

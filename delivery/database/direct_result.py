@@ -69,8 +69,7 @@ class DirectMappings(_Rows):
     __slots__ = ("_metadata",)
 
     def __init__(self, metadata: SimpleResultMetaData, rows: Sequence[Values]) -> None:
-        super().__init__(rows)
-        self._metadata = metadata
+        self._rows, self._metadata = rows, metadata
 
     def make(self, values: Values) -> RowMapping:
         """Return a mapping."""
@@ -84,9 +83,7 @@ class DirectResult(_Rows):
     __slots__ = ("_metadata", "rowcount")
 
     def __init__(self, metadata: SimpleResultMetaData, rows: Sequence[Values], rowcount: int) -> None:
-        super().__init__(rows)
-        self._metadata = metadata
-        self.rowcount = rowcount
+        self._rows, self._metadata, self.rowcount = rows, metadata, rowcount
 
     def make(self, values: Values) -> Row[Any]:
         """Return a row."""

@@ -68,6 +68,8 @@ MAX_DATA_BYTES = 224 * 1024
 MAX_TEXT_BYTES = 128 * 1024
 """The largest size of one text in an event, as JSON; the full text is stored with the state."""
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
@@ -98,7 +100,7 @@ def _truncate_text(text: str, max_bytes: int) -> str:
 
 
 def _to_json(shape: Mapping[str, Any]) -> bytes:
-    return json.dumps(shape, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+    return _ENCODER.encode(shape).encode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +145,8 @@ class Event:
 
         If a text was cut, `data.truncated` is true and `data.url` is `full_text_url`, if one is given.
         """
+        if len(json.dumps(self.data)) <= MAX_TEXT_BYTES:
+            return self
         max_bytes, data = MAX_TEXT_BYTES, _truncated(self.data, MAX_TEXT_BYTES)
         while len(json.dumps(data)) > MAX_DATA_BYTES and max_bytes > 1:
             max_bytes //= 2

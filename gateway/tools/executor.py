@@ -132,6 +132,8 @@ class ToolExecutor(Tools):
 
     @cached_property
     def _specs(self) -> Sequence[ToolSpec]:
+        if len(self._contexts) < SEVERAL:
+            return [tool.spec(self._context) for tool in self._tools.values()]
         return [
             _with_workspace_argument(tool.spec(self._context), tool, self._contexts)
             for tool in self._tools.values()
@@ -369,8 +371,8 @@ def _contexts(context: ToolContext) -> Mapping[str, ToolContext]:
 
 
 def _with_workspace_argument(spec: ToolSpec, tool: Tool, contexts: Mapping[str, ToolContext]) -> ToolSpec:
-    """Return a tool's spec; with several workspaces it has an argument that names one."""
-    if len(contexts) < SEVERAL or not tool.uses_workspace:
+    """Return a tool's spec with an argument that names one of several workspaces."""
+    if not tool.uses_workspace:
         return spec
     names = [name for name, context in contexts.items() if tool.is_offered(context)]
     argument = {"type": "string", "enum": names, "description": f"which workspace; {names[0]} if left out"}

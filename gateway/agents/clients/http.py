@@ -44,9 +44,12 @@ class ModelAddress:
     seconds: float = 0.0
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
+
+
 def to_json(value: object) -> str:
     """Return a value as requests contain it; lone surrogates are escaped, so that it can be encoded."""
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 class ModelHttp:
