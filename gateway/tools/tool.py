@@ -159,6 +159,11 @@ class Tool:
         return self.is_available(context)
 
 
+def fixed(spec: ToolSpec) -> Callable[[ToolContext], ToolSpec]:
+    """Return a tool's `spec` if it is the same in every context. The same object is encoded only once."""
+    return lambda _context: spec
+
+
 def str_argument(args: Mapping[str, Any], name: str, *, required: bool = True) -> str:
     """Return a text argument; raises InvalidArguments."""
     value = args.get(name)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.conversations.questions import TOOL, InvalidQuestion, parse_question
-from gateway.tools.tool import Tool, ToolContext
+from gateway.tools.tool import Tool, ToolContext, fixed
 
 DESCRIPTION = (
     "Ask the people of this conversation something that only they can decide, and wait for the answer, which "
@@ -17,21 +17,20 @@ DESCRIPTION = (
 )
 
 
-def _spec(_context: ToolContext) -> ToolSpec:
-    return ToolSpec(
-        name=TOOL,
-        description=DESCRIPTION,
-        schema={
-            "type": "object",
-            "properties": {
-                "question": {"type": "string"},
-                "choices": {"type": "array", "items": {"type": "string"}},
-                "form": {"type": "object", "additionalProperties": {"type": "string"}},
-            },
-            "required": ["question"],
-            "additionalProperties": False,
+_SPEC = ToolSpec(
+    name=TOOL,
+    description=DESCRIPTION,
+    schema={
+        "type": "object",
+        "properties": {
+            "question": {"type": "string"},
+            "choices": {"type": "array", "items": {"type": "string"}},
+            "form": {"type": "object", "additionalProperties": {"type": "string"}},
         },
-    )
+        "required": ["question"],
+        "additionalProperties": False,
+    },
+)
 
 
 def _objection(_context: ToolContext, args: Mapping[str, Any]) -> str | None:
@@ -49,7 +48,7 @@ async def _run(context: ToolContext, _args: Mapping[str, Any], _key: str) -> Too
 
 
 ask_person = Tool(
-    spec=_spec,
+    spec=fixed(_SPEC),
     needs_approval=lambda _config: True,
     run=_run,
     idempotent=True,

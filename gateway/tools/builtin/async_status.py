@@ -8,28 +8,27 @@ from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.store.turns.jobs import Job
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext, can_start_jobs, str_argument
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, can_start_jobs, fixed, str_argument
 
 ACTIONS = ("", "logs", "stop")
 
 
-def _spec(_context: ToolContext) -> ToolSpec:
-    return ToolSpec(
-        name="async_status",
-        description=(
-            "Get a background job of this conversation by its resultId: its state and output so far; "
-            "action 'stop' ends it. You receive the result of a job without asking."
-        ),
-        schema={
-            "type": "object",
-            "properties": {
-                "resultId": {"type": "string"},
-                "action": {"type": "string", "enum": ["logs", "stop"]},
-            },
-            "required": ["resultId"],
-            "additionalProperties": False,
+_SPEC = ToolSpec(
+    name="async_status",
+    description=(
+        "Get a background job of this conversation by its resultId: its state and output so far; "
+        "action 'stop' ends it. You receive the result of a job without asking."
+    ),
+    schema={
+        "type": "object",
+        "properties": {
+            "resultId": {"type": "string"},
+            "action": {"type": "string", "enum": ["logs", "stop"]},
         },
-    )
+        "required": ["resultId"],
+        "additionalProperties": False,
+    },
+)
 
 
 async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
@@ -66,7 +65,7 @@ def _is_available(context: ToolContext) -> bool:
 
 
 async_status = Tool(
-    spec=_spec,
+    spec=fixed(_SPEC),
     needs_approval=lambda _config: False,
     run=_run,
     idempotent=True,

@@ -8,30 +8,29 @@ from typing import Any
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.files.collection import FileRejected
 from gateway.files.media_types import render_size
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, fixed, str_argument
 from sandbox.errors import UnsafePath
 
 MAX_CAPTION_LENGTH = 500
 MAX_PATH_LENGTH = 1000
 
 
-def _spec(_context: ToolContext) -> ToolSpec:
-    return ToolSpec(
-        name="deliver_file",
-        description=(
-            "Send a file of your workspace to the person you talk with, as an attachment of your answer. "
-            "Files that you leave in outbox/ are sent as well, without this tool."
-        ),
-        schema={
-            "type": "object",
-            "properties": {
-                "path": {"type": "string", "description": "the file, relative to the workspace"},
-                "caption": {"type": "string", "description": "a line that is shown with it"},
-            },
-            "required": ["path"],
-            "additionalProperties": False,
+_SPEC = ToolSpec(
+    name="deliver_file",
+    description=(
+        "Send a file of your workspace to the person you talk with, as an attachment of your answer. "
+        "Files that you leave in outbox/ are sent as well, without this tool."
+    ),
+    schema={
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "description": "the file, relative to the workspace"},
+            "caption": {"type": "string", "description": "a line that is shown with it"},
         },
-    )
+        "required": ["path"],
+        "additionalProperties": False,
+    },
+)
 
 
 async def _run(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolResult:
@@ -50,7 +49,7 @@ async def _run(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolR
 
 
 deliver_file = Tool(
-    spec=_spec,
+    spec=fixed(_SPEC),
     needs_approval=lambda _config: False,
     run=_run,
     idempotent=True,

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.tools.approval_rules import commands_need_approval
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, fixed
 from sandbox import registry
 from sandbox.port import Feature
 
@@ -18,27 +18,26 @@ DEFAULT_PORT = 8080
 MAX_PORT = 65535
 
 
-def _spec(_context: ToolContext) -> ToolSpec:
-    return ToolSpec(
-        name="expose",
-        description=(
-            "Get a public URL for a TCP port of your sandbox, such as that of a web server. "
-            "Start the server first, on address 0.0.0.0, so that it outlives the command that "
-            "started it. Anyone who has the URL may be able to use it: give it only to the people it is for."
-        ),
-        schema={
-            "type": "object",
-            "properties": {
-                "port": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "maximum": MAX_PORT,
-                    "description": f"the port inside; {DEFAULT_PORT} if left out",
-                }
-            },
-            "additionalProperties": False,
+_SPEC = ToolSpec(
+    name="expose",
+    description=(
+        "Get a public URL for a TCP port of your sandbox, such as that of a web server. "
+        "Start the server first, on address 0.0.0.0, so that it outlives the command that "
+        "started it. Anyone who has the URL may be able to use it: give it only to the people it is for."
+    ),
+    schema={
+        "type": "object",
+        "properties": {
+            "port": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MAX_PORT,
+                "description": f"the port inside; {DEFAULT_PORT} if left out",
+            }
         },
-    )
+        "additionalProperties": False,
+    },
+)
 
 
 async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
@@ -64,7 +63,7 @@ def _is_available(context: ToolContext) -> bool:
 
 
 expose = Tool(
-    spec=_spec,
+    spec=fixed(_SPEC),
     needs_approval=commands_need_approval,
     run=_run,
     idempotent=True,

@@ -12,7 +12,7 @@ from gateway.memory.memories import MAX_TEXT, NewMemory, TooManyMemories, TurnMe
 from gateway.memory.prompt import render_note
 from gateway.store.conversations.memories import Memory, MemoryScope
 from gateway.tools.approval_rules import edits_need_approval
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, fixed, str_argument
 
 MAX_FOUND = 20
 
@@ -142,10 +142,12 @@ memory_write = Tool(
 )
 
 memory_search = Tool(
-    spec=lambda _context: _spec(
-        "memory_search",
-        "Find saved notes that contain all words of the query; without a query, list the newest ones.",
-        {"query": {"type": "string"}},
+    spec=fixed(
+        _spec(
+            "memory_search",
+            "Find saved notes that contain all words of the query; without a query, list the newest ones.",
+            {"query": {"type": "string"}},
+        )
     ),
     needs_approval=lambda _config: False,
     run=_search,
@@ -155,8 +157,13 @@ memory_search = Tool(
 )
 
 memory_delete = Tool(
-    spec=lambda _context: _spec(
-        "memory_delete", "Delete a saved note that is wrong or out of date.", {"id": {"type": "string"}}, "id"
+    spec=fixed(
+        _spec(
+            "memory_delete",
+            "Delete a saved note that is wrong or out of date.",
+            {"id": {"type": "string"}},
+            "id",
+        )
     ),
     needs_approval=edits_need_approval,
     run=_delete,

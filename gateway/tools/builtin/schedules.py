@@ -16,7 +16,7 @@ from gateway.schedules.recurrence import InvalidRecurrence, Recurrence, parse_re
 from gateway.schedules.schedules import MAX_TEXT, NewSchedule, ScheduleManaged, Schedules, TooManySchedules
 from gateway.store.conversations.schedules import Schedule, ScheduleKind
 from gateway.tools.approval_rules import edits_need_approval
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, fixed, str_argument
 
 MAX_LISTED = 50
 
@@ -152,8 +152,8 @@ schedule_create = Tool(
 )
 
 schedule_list = Tool(
-    spec=lambda _context: _spec(
-        "schedule_list", "List what is scheduled in this conversation, with the present time.", {}
+    spec=fixed(
+        _spec("schedule_list", "List what is scheduled in this conversation, with the present time.", {})
     ),
     needs_approval=lambda _config: False,
     run=_list,
@@ -163,8 +163,8 @@ schedule_list = Tool(
 )
 
 schedule_delete = Tool(
-    spec=lambda _context: _spec(
-        "schedule_delete", "Delete a schedule of this conversation.", {"schedule": {"type": "string"}}
+    spec=fixed(
+        _spec("schedule_delete", "Delete a schedule of this conversation.", {"schedule": {"type": "string"}})
     ),
     needs_approval=edits_need_approval,
     run=_delete,

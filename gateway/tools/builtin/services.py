@@ -10,7 +10,7 @@ from gateway.agents.port import ToolResult, ToolSpec
 from gateway.tools.approval_rules import commands_need_approval
 from gateway.tools.builtin.bash import command_argument, command_objection
 from gateway.tools.builtin.expose import DEFAULT_PORT, MAX_PORT, port_argument
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, fixed, str_argument
 from sandbox import registry
 from sandbox.lifecycle.services import (
     MAX_SERVICES,
@@ -24,29 +24,28 @@ from sandbox.port import Feature
 ACTIONS = ("start", "stop", "status", "logs")
 
 
-def _spec(_context: ToolContext) -> ToolSpec:
-    return ToolSpec(
-        name="service",
-        description=(
-            "Keep a named command running in your sandbox, such as a web server. It is restarted when it "
-            f"ends, outlives your turns, and its end is not reported. At most {MAX_SERVICES}. It is "
-            "suspended with your idle sandbox and resumes with it, or starts again if the instance keeps no "
-            f"processes. With a port (of a web server: {DEFAULT_PORT}) start waits up to "
-            f"{PORT_TIMEOUT_SECONDS:g} s until a process listens there. For a command that ends use a "
-            "background job."
-        ),
-        schema={
-            "type": "object",
-            "properties": {
-                "action": {"type": "string", "enum": list(ACTIONS)},
-                "name": {"type": "string", "pattern": f"^{SERVICE_NAME.pattern}$"},
-                "command": {"type": "string", "description": "the bash script to keep running, for start"},
-                "port": {"type": "integer", "minimum": 1, "maximum": MAX_PORT},
-            },
-            "required": ["action"],
-            "additionalProperties": False,
+_SPEC = ToolSpec(
+    name="service",
+    description=(
+        "Keep a named command running in your sandbox, such as a web server. It is restarted when it "
+        f"ends, outlives your turns, and its end is not reported. At most {MAX_SERVICES}. It is "
+        "suspended with your idle sandbox and resumes with it, or starts again if the instance keeps no "
+        f"processes. With a port (of a web server: {DEFAULT_PORT}) start waits up to "
+        f"{PORT_TIMEOUT_SECONDS:g} s until a process listens there. For a command that ends use a "
+        "background job."
+    ),
+    schema={
+        "type": "object",
+        "properties": {
+            "action": {"type": "string", "enum": list(ACTIONS)},
+            "name": {"type": "string", "pattern": f"^{SERVICE_NAME.pattern}$"},
+            "command": {"type": "string", "description": "the bash script to keep running, for start"},
+            "port": {"type": "integer", "minimum": 1, "maximum": MAX_PORT},
         },
-    )
+        "required": ["action"],
+        "additionalProperties": False,
+    },
+)
 
 
 async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
@@ -139,7 +138,7 @@ def _is_available(context: ToolContext) -> bool:
 
 
 service = Tool(
-    spec=_spec,
+    spec=fixed(_SPEC),
     needs_approval=commands_need_approval,
     objection=_objection,
     run=_run,

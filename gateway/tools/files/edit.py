@@ -14,32 +14,31 @@ from gateway.tools.files.file_arguments import (
     read_file,
     with_file_errors,
 )
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext, bool_argument, str_argument
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, bool_argument, fixed, str_argument
 
 
 class NoSingleMatch(ValueError):
     """The text to replace is missing, or occurs more than once."""
 
 
-def _spec(_context: ToolContext) -> ToolSpec:
-    return ToolSpec(
-        name="edit",
-        description=(
-            "Replace a piece of text in a file of your workspace. old_text must be there exactly once, "
-            "spaces and line ends included; include more of the text around it, or set replace_all."
-        ),
-        schema={
-            "type": "object",
-            "properties": {
-                "path": PATH_SCHEMA,
-                "old_text": {"type": "string"},
-                "new_text": {"type": "string"},
-                "replace_all": {"type": "boolean"},
-            },
-            "required": ["path", "old_text", "new_text"],
-            "additionalProperties": False,
+_SPEC = ToolSpec(
+    name="edit",
+    description=(
+        "Replace a piece of text in a file of your workspace. old_text must be there exactly once, "
+        "spaces and line ends included; include more of the text around it, or set replace_all."
+    ),
+    schema={
+        "type": "object",
+        "properties": {
+            "path": PATH_SCHEMA,
+            "old_text": {"type": "string"},
+            "new_text": {"type": "string"},
+            "replace_all": {"type": "boolean"},
         },
-    )
+        "required": ["path", "old_text", "new_text"],
+        "additionalProperties": False,
+    },
+)
 
 
 async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
@@ -77,7 +76,7 @@ def _changed_text(args: Mapping[str, Any], before: str) -> str:
 
 
 edit = Tool(
-    spec=_spec,
+    spec=fixed(_SPEC),
     needs_approval=edits_need_approval,
     run=with_file_errors(_run),
     idempotent=False,

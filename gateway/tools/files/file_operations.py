@@ -15,7 +15,7 @@ from gateway.tools.files.file_arguments import (
     path_argument,
     with_file_errors,
 )
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext, ToolFunction, str_argument
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, ToolFunction, fixed, str_argument
 from sandbox.exec.shell_files import ShellFiles
 from sandbox.paths import relative_path
 
@@ -30,7 +30,7 @@ def _spec(name: str, description: str, *, with_target: bool = False) -> Callable
         "required": list(properties),
         "additionalProperties": False,
     }
-    return lambda _context: ToolSpec(name=name, description=description, schema=schema)
+    return fixed(ToolSpec(name=name, description=description, schema=schema))
 
 
 def _in_sandbox(operation: Operation) -> ToolFunction:

@@ -17,7 +17,7 @@ from gateway.tools.files.file_arguments import (
     path_argument,
     with_file_errors,
 )
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, fixed, str_argument
 from sandbox.model import OUTPUT_CAP, ExecRequest, ExecResult
 from sandbox.paths import relative_path
 
@@ -48,23 +48,22 @@ done | sort -z -t ' ' -k 1,1nr -k 2
 is deleted during the search, the times of its block are read one by one."""
 
 
-def _spec(_context: ToolContext) -> ToolSpec:
-    return ToolSpec(
-        name="glob",
-        description=(
-            "Find files of your workspace by a pattern such as **/*.py or src/*.ts; the newest come first, "
-            f"{MAX_FILES} at most."
-        ),
-        schema={
-            "type": "object",
-            "properties": {
-                "pattern": {"type": "string"},
-                "path": PATH_SCHEMA | {"description": "the directory to start in; default: the workspace"},
-            },
-            "required": ["pattern"],
-            "additionalProperties": False,
+_SPEC = ToolSpec(
+    name="glob",
+    description=(
+        "Find files of your workspace by a pattern such as **/*.py or src/*.ts; the newest come first, "
+        f"{MAX_FILES} at most."
+    ),
+    schema={
+        "type": "object",
+        "properties": {
+            "pattern": {"type": "string"},
+            "path": PATH_SCHEMA | {"description": "the directory to start in; default: the workspace"},
         },
-    )
+        "required": ["pattern"],
+        "additionalProperties": False,
+    },
+)
 
 
 async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
@@ -117,7 +116,7 @@ def render_names(names: list[str]) -> ToolResult:
 
 
 glob = Tool(
-    spec=_spec,
+    spec=fixed(_SPEC),
     needs_approval=never_needs_approval,
     run=with_file_errors(_run),
     idempotent=True,

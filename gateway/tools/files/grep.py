@@ -16,7 +16,7 @@ from gateway.tools.files.file_arguments import (
     with_file_errors,
 )
 from gateway.tools.files.glob import relative_pattern
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext, bool_argument, str_argument
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, bool_argument, fixed, str_argument
 from sandbox.model import ExecRequest, ExecResult
 from sandbox.paths import relative_path
 
@@ -45,27 +45,26 @@ fi
 """
 
 
-def _spec(_context: ToolContext) -> ToolSpec:
-    return ToolSpec(
-        name="grep",
-        description=(
-            "Search the files of your workspace for a regular expression: matching lines with their numbers "
-            "(content), the names of the files (files), or how many lines match in each (count)."
-        ),
-        schema={
-            "type": "object",
-            "properties": {
-                "pattern": {"type": "string"},
-                "path": PATH_SCHEMA | {"description": "a file or directory; default: the workspace"},
-                "glob": {"type": "string", "description": "only files whose names match, such as *.py"},
-                "output": {"type": "string", "enum": list(OUTPUTS)},
-                "ignore_case": {"type": "boolean"},
-                "context": {"type": "integer", "minimum": 1, "maximum": 20},
-            },
-            "required": ["pattern"],
-            "additionalProperties": False,
+_SPEC = ToolSpec(
+    name="grep",
+    description=(
+        "Search the files of your workspace for a regular expression: matching lines with their numbers "
+        "(content), the names of the files (files), or how many lines match in each (count)."
+    ),
+    schema={
+        "type": "object",
+        "properties": {
+            "pattern": {"type": "string"},
+            "path": PATH_SCHEMA | {"description": "a file or directory; default: the workspace"},
+            "glob": {"type": "string", "description": "only files whose names match, such as *.py"},
+            "output": {"type": "string", "enum": list(OUTPUTS)},
+            "ignore_case": {"type": "boolean"},
+            "context": {"type": "integer", "minimum": 1, "maximum": 20},
         },
-    )
+        "required": ["pattern"],
+        "additionalProperties": False,
+    },
+)
 
 
 async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
@@ -118,7 +117,7 @@ def _to_result(result: ExecResult, path: str) -> ToolResult:
 
 
 grep = Tool(
-    spec=_spec,
+    spec=fixed(_SPEC),
     needs_approval=never_needs_approval,
     run=with_file_errors(_run),
     idempotent=True,

@@ -14,23 +14,22 @@ from gateway.tools.files.file_arguments import (
     path_argument,
     with_file_errors,
 )
-from gateway.tools.tool import Tool, ToolContext
+from gateway.tools.tool import Tool, ToolContext, fixed
 from sandbox.exec.shell_files import ShellFiles
 from sandbox.paths import relative_path
 
 MAX_ENTRIES = 1000
 
 
-def _spec(_context: ToolContext) -> ToolSpec:
-    return ToolSpec(
-        name="list_files",
-        description="List a directory of your workspace: names, kinds and sizes in bytes.",
-        schema={
-            "type": "object",
-            "properties": {"path": PATH_SCHEMA | {"description": "the directory; default: the workspace"}},
-            "additionalProperties": False,
-        },
-    )
+_SPEC = ToolSpec(
+    name="list_files",
+    description="List a directory of your workspace: names, kinds and sizes in bytes.",
+    schema={
+        "type": "object",
+        "properties": {"path": PATH_SCHEMA | {"description": "the directory; default: the workspace"}},
+        "additionalProperties": False,
+    },
+)
 
 
 async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
@@ -53,7 +52,7 @@ def _kind_suffix(kind: str) -> str:
 
 
 list_files = Tool(
-    spec=_spec,
+    spec=fixed(_SPEC),
     needs_approval=never_needs_approval,
     run=with_file_errors(_run),
     idempotent=True,

@@ -15,31 +15,30 @@ from gateway.tools.files.file_arguments import (
     read_file,
     with_file_errors,
 )
-from gateway.tools.tool import Tool, ToolContext
+from gateway.tools.tool import Tool, ToolContext, fixed
 
 MAX_LINES = 2000
 MAX_LINE_LENGTH = 2000
 SNIFF_BYTES = 8192
 
 
-def _spec(_context: ToolContext) -> ToolSpec:
-    return ToolSpec(
-        name="read",
-        description=(
-            f"Read a text file of your workspace, with line numbers; at most {MAX_LINES} lines at a time. "
-            "For a part of a long file give offset and limit."
-        ),
-        schema={
-            "type": "object",
-            "properties": {
-                "path": PATH_SCHEMA,
-                "offset": {"type": "integer", "minimum": 1, "description": "the first line, from 1"},
-                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LINES},
-            },
-            "required": ["path"],
-            "additionalProperties": False,
+_SPEC = ToolSpec(
+    name="read",
+    description=(
+        f"Read a text file of your workspace, with line numbers; at most {MAX_LINES} lines at a time. "
+        "For a part of a long file give offset and limit."
+    ),
+    schema={
+        "type": "object",
+        "properties": {
+            "path": PATH_SCHEMA,
+            "offset": {"type": "integer", "minimum": 1, "description": "the first line, from 1"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LINES},
         },
-    )
+        "required": ["path"],
+        "additionalProperties": False,
+    },
+)
 
 
 async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
@@ -77,7 +76,7 @@ def _truncate(line: str) -> str:
 
 
 read = Tool(
-    spec=_spec,
+    spec=fixed(_SPEC),
     needs_approval=never_needs_approval,
     run=with_file_errors(_run),
     idempotent=True,

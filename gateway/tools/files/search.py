@@ -17,28 +17,27 @@ from gateway.tools.files.file_arguments import (
     path_argument,
     with_file_errors,
 )
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext, bool_argument, str_argument
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, bool_argument, fixed, str_argument
 from sandbox.paths import relative_path
 
 MAX_MATCHES = 200
 
 
-def _spec(_context: ToolContext) -> ToolSpec:
-    return ToolSpec(
-        name="search",
-        description="Search the files of your workspace for a text: matching lines with their numbers.",
-        schema={
-            "type": "object",
-            "properties": {
-                "text": {"type": "string", "description": "compared as it is; no pattern"},
-                "path": PATH_SCHEMA | {"description": "a file or directory; default: the workspace"},
-                "glob": {"type": "string", "description": "only files whose names match, such as *.py"},
-                "ignore_case": {"type": "boolean"},
-            },
-            "required": ["text"],
-            "additionalProperties": False,
+_SPEC = ToolSpec(
+    name="search",
+    description="Search the files of your workspace for a text: matching lines with their numbers.",
+    schema={
+        "type": "object",
+        "properties": {
+            "text": {"type": "string", "description": "compared as it is; no pattern"},
+            "path": PATH_SCHEMA | {"description": "a file or directory; default: the workspace"},
+            "glob": {"type": "string", "description": "only files whose names match, such as *.py"},
+            "ignore_case": {"type": "boolean"},
         },
-    )
+        "required": ["text"],
+        "additionalProperties": False,
+    },
+)
 
 
 async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
@@ -61,7 +60,7 @@ async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> Tool
 
 
 search = Tool(
-    spec=_spec,
+    spec=fixed(_SPEC),
     needs_approval=never_needs_approval,
     run=with_file_errors(_run),
     idempotent=True,

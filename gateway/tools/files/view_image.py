@@ -16,23 +16,21 @@ from gateway.tools.files.file_arguments import (
     read_file,
     with_file_errors,
 )
-from gateway.tools.tool import Tool, ToolContext
+from gateway.tools.tool import Tool, ToolContext, fixed
 
-
-def _spec(_context: ToolContext) -> ToolSpec:
-    return ToolSpec(
-        name="view_image",
-        description=(
-            "See an image of your workspace (PNG, JPEG, GIF or WebP of at most "
-            f"{render_size(MAX_IMAGE_BYTES)}), such as a chart or a screenshot that you made."
-        ),
-        schema={
-            "type": "object",
-            "properties": {"path": PATH_SCHEMA},
-            "required": ["path"],
-            "additionalProperties": False,
-        },
-    )
+_SPEC = ToolSpec(
+    name="view_image",
+    description=(
+        "See an image of your workspace (PNG, JPEG, GIF or WebP of at most "
+        f"{render_size(MAX_IMAGE_BYTES)}), such as a chart or a screenshot that you made."
+    ),
+    schema={
+        "type": "object",
+        "properties": {"path": PATH_SCHEMA},
+        "required": ["path"],
+        "additionalProperties": False,
+    },
+)
 
 
 async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
@@ -53,7 +51,7 @@ async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> Tool
 
 
 view_image = Tool(
-    spec=_spec,
+    spec=fixed(_SPEC),
     needs_approval=never_needs_approval,
     run=with_file_errors(_run),
     idempotent=True,

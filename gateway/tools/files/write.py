@@ -14,23 +14,21 @@ from gateway.tools.files.file_arguments import (
     path_argument,
     with_file_errors,
 )
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, fixed
 
-
-def _spec(_context: ToolContext) -> ToolSpec:
-    return ToolSpec(
-        name="write",
-        description=(
-            "Create or replace a file of your workspace. Missing directories are created. "
-            "To change a part of a file use edit."
-        ),
-        schema={
-            "type": "object",
-            "properties": {"path": PATH_SCHEMA, "content": {"type": "string"}},
-            "required": ["path", "content"],
-            "additionalProperties": False,
-        },
-    )
+_SPEC = ToolSpec(
+    name="write",
+    description=(
+        "Create or replace a file of your workspace. Missing directories are created. "
+        "To change a part of a file use edit."
+    ),
+    schema={
+        "type": "object",
+        "properties": {"path": PATH_SCHEMA, "content": {"type": "string"}},
+        "required": ["path", "content"],
+        "additionalProperties": False,
+    },
+)
 
 
 async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
@@ -50,7 +48,7 @@ async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> Tool
 
 
 write = Tool(
-    spec=_spec,
+    spec=fixed(_SPEC),
     needs_approval=edits_need_approval,
     run=with_file_errors(_run),
     idempotent=True,

@@ -10,7 +10,7 @@ from gateway.tools.approval_rules import commands_need_approval
 from gateway.tools.files.file_arguments import has_workspace
 from gateway.tools.git import git_actions
 from gateway.tools.git.git_arguments import DIRECTORY_SCHEMA, PATHS_SCHEMA
-from gateway.tools.tool import Tool, ToolContext, ToolFunction
+from gateway.tools.tool import Tool, ToolContext, ToolFunction, fixed
 
 RUNTIME = "git"
 """The runtime that a sandbox record lists if its sandbox has git."""
@@ -34,7 +34,7 @@ def _spec(name: str, description: str, properties: Mapping[str, Any], *required:
         "required": list(required),
         "additionalProperties": False,
     }
-    return lambda _context: ToolSpec(name=name, description=description, schema=schema)
+    return fixed(ToolSpec(name=name, description=description, schema=schema))
 
 
 def _tool(spec: SpecOf, run: ToolFunction, *, changes: bool, remote: bool = False) -> Tool:
