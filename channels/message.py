@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 
 
 class RoomKind(StrEnum):
@@ -38,6 +39,7 @@ class Address:
         )
 
     @classmethod
+    @lru_cache(maxsize=1024)
     def decode(cls, text: str) -> Address:
         """Return the address that `encode` wrote; raises ValueError or KeyError for anything else."""
         raw = json.loads(text)

@@ -138,7 +138,15 @@ class Event:
 
     def numbered(self, n: int) -> Event:
         """Return the event with its number in the conversation."""
-        return replace(self, n=n)
+        return Event(
+            id=self.id,
+            type=self.type,
+            time=self.time,
+            conversation=self.conversation,
+            turn=self.turn,
+            data=self.data,
+            n=n,
+        )
 
     def truncated(self, full_text_url: str | None = None) -> Event:
         """Return the event with data of at most MAX_DATA_BYTES and texts of at most MAX_TEXT_BYTES.

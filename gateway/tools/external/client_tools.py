@@ -6,7 +6,7 @@ A call pauses the turn as a question to a person does (`ask_person`), so it wait
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +19,11 @@ from gateway.tools.tool import Tool, ToolContext
 def with_client_tools(open_others: OpenExternalTools) -> OpenExternalTools:
     """Return a function that opens a turn's other tools, and adds the tools and the words of its client."""
 
+    def open_all(context: ToolContext) -> AbstractAsyncContextManager[ExternalTools]:
+        return open_with_request(context) if context.turn.request else open_others(context)
+
     @asynccontextmanager
-    async def open_all(context: ToolContext) -> AsyncIterator[ExternalTools]:
+    async def open_with_request(context: ToolContext) -> AsyncIterator[ExternalTools]:
         request = ClientRequest.parse(context.turn.request)
         async with open_others(context) as others:
             tools = {**others.tools, **{spec.name: _client_tool(spec) for spec in request.tools}}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
 from gateway.records.records import Records
+from gateway.records.tools.http_requests import HttpHookConfig
+from gateway.store.accounts.records import Record
 from gateway.tools.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.hooks.answer import Hook
 from gateway.tools.hooks.http_hooks import HookSession, HttpHook
@@ -22,15 +24,19 @@ class HookedTools:
         self._installed = installed
         self._others = others
 
-    @asynccontextmanager
-    async def open(self, context: ToolContext) -> AsyncIterator[ExternalTools]:
-        """Yield the others with the hooks; connections are closed with the block."""
+    def open(self, context: ToolContext) -> AbstractAsyncContextManager[ExternalTools]:
+        """Open the others with the hooks; connections are closed with the block."""
         agent = context.agent
         configs = self._records.http_hooks(agent) if agent is not None else {}
+        if agent is None or not (configs or self._installed):
+            return self._others(context)
+        return self._open(context, agent, configs)
+
+    @asynccontextmanager
+    async def _open(
+        self, context: ToolContext, agent: Record, configs: Mapping[str, HttpHookConfig]
+    ) -> AsyncIterator[ExternalTools]:
         async with self._others(context) as others:
-            if agent is None or not (configs or self._installed):
-                yield others
-                return
             session = HookSession(self._records.guard_of(agent))
             hooks = [HttpHook(name, config, session) for name, config in sorted(configs.items())]
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 
@@ -40,9 +40,12 @@ class InstalledTools:
         self._tools = tools
         self._others = others
 
+    def open(self, context: ToolContext) -> AbstractAsyncContextManager[ExternalTools]:
+        """Open the tools that the agent's `tools` allows, and the others."""
+        return self._open(context) if self._tools else self._others(context)
+
     @asynccontextmanager
-    async def open(self, context: ToolContext) -> AsyncIterator[ExternalTools]:
-        """Yield the tools that the agent's `tools` allows, and the others."""
+    async def _open(self, context: ToolContext) -> AsyncIterator[ExternalTools]:
         allowed = agent_config(context.agent).tool_names if context.agent is not None else None
         tools = {name: one for name, one in self._tools.items() if allowed is None or name in allowed}
         async with self._others(context) as others:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Generic, TypeVar
 
@@ -32,15 +32,19 @@ class RequestTools(ABC, Generic[Config]):
     def build(self, configs: Mapping[str, Config], requests: RequestSession) -> Mapping[str, Tool]:
         """Return the tools of some configs by the names that they are offered with."""
 
-    @asynccontextmanager
-    async def open(self, context: ToolContext) -> AsyncIterator[ExternalTools]:
-        """Yield the agent's tools, and the others; connections are closed with the block."""
+    def open(self, context: ToolContext) -> AbstractAsyncContextManager[ExternalTools]:
+        """Open the agent's tools, and the others; connections are closed with the block."""
         agent = context.agent
         configs = self.configs_of(agent) if agent is not None else {}
+        if agent is None or not configs:
+            return self._others(context)
+        return self._open(context, agent, configs)
+
+    @asynccontextmanager
+    async def _open(
+        self, context: ToolContext, agent: Record, configs: Mapping[str, Config]
+    ) -> AsyncIterator[ExternalTools]:
         async with self._others(context) as others:
-            if agent is None or not configs:
-                yield others
-                return
             requests = RequestSession(self.records.guard_of(agent))
             try:
                 yield replace(others, tools={**others.tools, **self.build(configs, requests)})

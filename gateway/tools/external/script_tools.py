@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -90,14 +90,14 @@ class ScriptTools:
     def __init__(self, others: OpenExternalTools) -> None:
         self._others = others
 
-    @asynccontextmanager
-    async def open(self, context: ToolContext) -> AsyncIterator[ExternalTools]:
-        """Yield the scripts, and the others; a manifest that cannot be used is a note for the model."""
+    def open(self, context: ToolContext) -> AbstractAsyncContextManager[ExternalTools]:
+        """Open the scripts, and the others; a manifest that cannot be used is a note for the model."""
         manifest = agent_config(context.agent).scripts if context.agent is not None else None
+        return self._others(context) if manifest is None else self._open(context, manifest)
+
+    @asynccontextmanager
+    async def _open(self, context: ToolContext, manifest: str) -> AsyncIterator[ExternalTools]:
         async with self._others(context) as others:
-            if manifest is None:
-                yield others
-                return
             found = await _read_manifest(context, manifest)
             if isinstance(found, str):
                 note = f"The scripts of {manifest} are missing in this turn: {found}"
