@@ -64,13 +64,10 @@ class FairTimeScheduler(Generic[Callback]):
     def __init__(self, *, head_start: float) -> None:
         self._head_start = head_start
         self._accounts: dict[str, AccountTime[Callback]] = {}
-        self._queue: list[tuple[float, int, AccountTime[Callback]]] = []
+        self.ready: list[tuple[float, int, AccountTime[Callback]]] = []
+        """The accounts whose work `start_next` can return, as a heap by the time that they have used."""
         self._order = count()
         self._virtual_time = 0.0
-
-    def __bool__(self) -> bool:
-        """Return whether work waits that `start_next` can return."""
-        return bool(self._queue)
 
     @property
     def tracked(self) -> int:
@@ -88,7 +85,7 @@ class FairTimeScheduler(Generic[Callback]):
 
     def start_next(self) -> tuple[AccountTime[Callback], Callback]:
         """Return the next work with its account; call `finish` before the account's next work."""
-        used, _order, account = heapq.heappop(self._queue)
+        used, _order, account = heapq.heappop(self.ready)
         self._virtual_time = max(self._virtual_time, used)
         return account, account.waiting.popleft()
 
@@ -100,7 +97,7 @@ class FairTimeScheduler(Generic[Callback]):
             self._enqueue(account)
 
     def _enqueue(self, account: AccountTime[Callback]) -> None:
-        heapq.heappush(self._queue, (account.used, next(self._order), account))
+        heapq.heappush(self.ready, (account.used, next(self._order), account))
 
     def _track(self, account: str) -> AccountTime[Callback]:
         if len(self._accounts) >= MAX_TRACKED:
@@ -160,11 +157,11 @@ class FairEventLoop(asyncio.SelectorEventLoop):
     def _serve_accounts(self) -> None:
         """Run callbacks of accounts for one slice of time, and the others after what else is ready."""
         self._serves_accounts = False
-        queue = self._of_accounts
+        queue, ready = self._of_accounts, self._of_accounts.ready
         now = perf_counter()
         end = now + SLICE_SECONDS
         try:
-            while queue and now < end:
+            while ready and now < end:
                 began, (account, handle) = now, queue.start_next()
                 try:
                     if not handle.cancelled():
@@ -173,5 +170,5 @@ class FairEventLoop(asyncio.SelectorEventLoop):
                     now = perf_counter()
                     queue.finish(account, now - began)
         finally:
-            if queue and not self._serves_accounts:
+            if ready and not self._serves_accounts:
                 self._serve_accounts_soon()

@@ -93,7 +93,7 @@ def test_work_that_is_added_while_its_account_is_served_waits_once() -> None:
     scheduler.add("quiet", "third")
     scheduler.finish(account, 1.0)
     assert [work, scheduler.start_next()[1], scheduler.start_next()[1]] == ["first", "third", "second"]
-    assert not scheduler
+    assert not scheduler.ready
 
 
 def test_idle_accounts_take_no_memory() -> None:
