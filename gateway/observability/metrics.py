@@ -1,20 +1,21 @@
-"""The Prometheus metrics of a gateway: name, kind, labels and help text in one catalogue."""
+"""The Prometheus metrics of a gateway: name, kind, labels and help text in one catalogue.
+
+A label never contains an id or a message.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.exposition import generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
+from gateway.observability.samples import Catalogue, Samples
+
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 
-MetricCatalogue = Mapping[str, tuple[str, tuple[str, ...]]]
-"""Help text and labels by name; a label never contains an id or a message."""
-
-COUNTERS: MetricCatalogue = {
+COUNTERS: Catalogue = {
     "messages": ("messages accepted from people", ()),
     "inbound": ("platform updates, by outcome", ("platform", "kind", "outcome")),
     "turns": ("turns that ended, by final state", ("state",)),
@@ -35,7 +36,7 @@ COUNTERS: MetricCatalogue = {
     "http_requests": ("requests answered, by route and status", ("method", "route", "status")),
     "log_lines": ("warnings and errors logged, by part of the program", ("level", "area")),
 }
-GAUGES: MetricCatalogue = {
+GAUGES: Catalogue = {
     "queue_depth": ("waiting rows, by queue", ("queue",)),
     "queue_oldest_seconds": ("age of the oldest waiting row, by queue", ("queue",)),
     "sandboxes": ("live sandboxes, by state", ("state",)),
@@ -48,7 +49,7 @@ GAUGES: MetricCatalogue = {
     "disk_free_bytes": ("free bytes on the data directory's file system", ()),
     "build": ("always 1; the label is the version", ("version",)),
 }
-HISTOGRAMS: MetricCatalogue = {
+HISTOGRAMS: Catalogue = {
     "turn_seconds": ("seconds from a turn's start to its end", ()),
     "turn_wait_seconds": ("seconds from a turn's acceptance to its start", ()),
     "model_seconds": (
@@ -69,32 +70,21 @@ class Metrics:
     """The metrics of one gateway process, in their own registry."""
 
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    counters: dict[str, Counter] = field(init=False, default_factory=dict)
     gauges: dict[str, Gauge] = field(init=False, default_factory=dict)
-    histograms: dict[str, Histogram] = field(init=False, default_factory=dict)
-    _counter_of: dict[tuple[str, ...], Counter] = field(init=False, default_factory=dict, repr=False)
-    _histogram_of: dict[tuple[str, ...], Histogram] = field(init=False, default_factory=dict, repr=False)
+    _samples: Samples = field(
+        init=False, default_factory=lambda: Samples("dovecote_", COUNTERS, HISTOGRAMS, BUCKETS), repr=False
+    )
 
     def __post_init__(self) -> None:
         """Register every metric under its public name."""
         ProcessCollector(registry=self.registry)
-        for name, (about, labels) in COUNTERS.items():
-            self.counters[name] = Counter(f"dovecote_{name}", about, labels, registry=self.registry)
+        self.registry.register(self._samples)
         for name, (about, labels) in GAUGES.items():
             self.gauges[name] = Gauge(f"dovecote_{name}", about, labels, registry=self.registry)
-        for name, (about, labels) in HISTOGRAMS.items():
-            self.histograms[name] = Histogram(
-                f"dovecote_{name}", about, labels, registry=self.registry, buckets=BUCKETS
-            )
 
     def count(self, name: str, amount: float = 1, **labels: str) -> None:
         """Add to a counter of the catalogue."""
-        key = (name, *labels, *labels.values())
-        counter = self._counter_of.get(key)
-        if counter is None:
-            counter = self.counters[name]
-            counter = self._counter_of[key] = counter.labels(**labels) if labels else counter
-        counter.inc(max(amount, 0))
+        self._samples.count(name, max(amount, 0), labels)
 
     def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge of the catalogue."""
@@ -103,12 +93,7 @@ class Metrics:
 
     def observe(self, name: str, seconds: float, **labels: str) -> None:
         """Record one duration in seconds; a negative one, from two clocks, counts as 0."""
-        key = (name, *labels, *labels.values())
-        histogram = self._histogram_of.get(key)
-        if histogram is None:
-            histogram = self.histograms[name]
-            histogram = self._histogram_of[key] = histogram.labels(**labels) if labels else histogram
-        histogram.observe(max(seconds, 0.0))
+        self._samples.observe(name, max(seconds, 0.0), labels)
 
     def count_request(self, method: str, route: str, status: int, seconds: float | None) -> None:
         """Record an answered request; a stream has no duration."""
