@@ -109,10 +109,24 @@ class FairTimeScheduler(Generic[Callback]):
 class FairEventLoop(asyncio.SelectorEventLoop):
     """A selector event loop that schedules callbacks fairly by account."""
 
+    _is_fair = False
+    """Whether callbacks of accounts wait in queues of their own."""
+
     def __init__(self) -> None:
         super().__init__()
+        self._is_fair = not self.get_debug()
         self._of_accounts = FairTimeScheduler[asyncio.Handle](head_start=HEAD_START_SECONDS)
         self._serves_accounts = False
+
+    def set_debug(self, enabled: bool) -> None:  # noqa: FBT001 - asyncio's signature
+        """Enable or disable asyncio's checks of callbacks, which need its own order."""
+        super().set_debug(enabled)
+        self._is_fair = not (enabled or self.is_closed())
+
+    def close(self) -> None:
+        """Close the loop: from now on asyncio refuses callbacks."""
+        super().close()
+        self._is_fair = False
 
     def call_soon(
         self,
@@ -124,7 +138,7 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         if context is None:
             context = copy_context()
         account = scheduling_account(context)
-        if not account or self.is_closed() or self.get_debug():
+        if not account or not self._is_fair:
             return super().call_soon(callback, *args, context=context)
         handle = asyncio.Handle(callback, args, self, context)
         self._of_accounts.add(account, handle)
