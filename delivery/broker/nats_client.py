@@ -57,8 +57,7 @@ class NatsClient(Client):
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        header_lines = raw.decode("utf-8", "replace").split("\r\n")
-        parts = (header.partition(":") for header in header_lines)
+        parts = [header.partition(":") for header in raw.decode("utf-8", "replace").split("\r\n")]
         return {name.strip(): value.strip() for name, colon, value in parts if colon}
 
 
