@@ -13,7 +13,7 @@ from typing import Any
 from gateway.agents.client_request import ClientRequest
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.tools.external_tools import ExternalTools, OpenExternalTools
-from gateway.tools.tool import Tool, ToolContext
+from gateway.tools.tool import Tool, ToolContext, fixed
 
 
 def with_client_tools(open_others: OpenExternalTools) -> OpenExternalTools:
@@ -35,7 +35,7 @@ def with_client_tools(open_others: OpenExternalTools) -> OpenExternalTools:
 
 def _client_tool(spec: ToolSpec) -> Tool:
     return Tool(
-        spec=lambda _context: spec,
+        spec=fixed(spec),
         needs_approval=lambda _config: True,
         run=_run,
         idempotent=True,

@@ -17,7 +17,7 @@ from gateway.agents.clients.text import repair_surrogates
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.tools.approval_rules import rule_needs_approval
 from gateway.tools.external_tools import MAX_NAME, tool_name
-from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext
+from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext, fixed
 
 log = structlog.get_logger(__name__)
 
@@ -116,7 +116,7 @@ def function_tool(name: str, function: object) -> Tool:
         return await _run(name, function(**given), rules.timeout, context.environment.config.output_limit)
 
     return Tool(
-        spec=lambda _context: spec,
+        spec=fixed(spec),
         needs_approval=lambda config: rule_needs_approval(rules.approval, config),
         run=run,
         idempotent=rules.repeatable,

@@ -18,7 +18,7 @@ from gateway.tools.external.requests import (
     plain_text,
     url_part,
 )
-from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext, check_argument_names
+from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext, check_argument_names, fixed
 
 _QUERY_METHODS = frozenset({"GET", "DELETE"})
 
@@ -62,7 +62,7 @@ def _to_tool(name: str, config: HttpToolConfig, requests: RequestSession) -> Too
         return await requests.send(request, limit=context.environment.config.output_limit, key=key)
 
     return Tool(
-        spec=lambda _context: spec,
+        spec=fixed(spec),
         needs_approval=lambda sandbox: rule_needs_approval(config.approval, sandbox),
         run=run,
         idempotent=config.repeatable,

@@ -21,7 +21,7 @@ from gateway.tools.external.requests import (
     url_part,
 )
 from gateway.tools.external_tools import tool_name
-from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext, check_argument_names
+from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext, check_argument_names, fixed
 
 _REPEATABLE = frozenset({"GET"})
 
@@ -75,7 +75,7 @@ class _Call:
             return await requests.send(self.build(args), limit=limit, key=key)
 
         return Tool(
-            spec=lambda _context: spec,
+            spec=fixed(spec),
             needs_approval=lambda sandbox: rule_needs_approval(config.approval, sandbox),
             run=run,
             idempotent=operation.method in _REPEATABLE,

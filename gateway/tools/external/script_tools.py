@@ -29,7 +29,7 @@ from gateway.records.tools.http_requests import ToolParameters
 from gateway.tools.approval_rules import commands_need_approval
 from gateway.tools.builtin.bash import check_command, start_job, to_response
 from gateway.tools.external_tools import ExternalTools, OpenExternalTools
-from gateway.tools.tool import Tool, ToolContext, check_argument_names
+from gateway.tools.tool import Tool, ToolContext, check_argument_names, fixed
 from sandbox.errors import SandboxError
 from sandbox.model import ExecRequest
 
@@ -152,7 +152,7 @@ def _to_tool(name: str, config: ScriptConfig, opened: ToolContext) -> Tool:
         return ToolResult(ok=result.ok, content=content, detail=shape)
 
     return Tool(
-        spec=lambda _context: spec,
+        spec=fixed(spec),
         needs_approval=commands_need_approval,
         run=run,
         idempotent=False,

@@ -43,7 +43,7 @@ from gateway.tools.mcp.server import (
 from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.tools.mcp.stdio_server import StdioMcpServer
 from gateway.tools.mcp.turn_sign_ins import TurnSignIns, open_turn_sign_ins
-from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext
+from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext, fixed
 
 log = structlog.get_logger(__name__)
 
@@ -303,7 +303,7 @@ def _to_tool(offered: str, spec: McpToolSpec, opened: _OpenServer) -> Tool:
         return _with_changes(opened, to_tool_result(result, limit=context.environment.config.output_limit))
 
     return Tool(
-        spec=lambda _context: shown,
+        spec=fixed(shown),
         needs_approval=lambda sandbox: rule_needs_approval(config.approval, sandbox),
         run=run,
         idempotent=spec.repeatable,

@@ -18,7 +18,7 @@ from gateway.tools.mcp.results import (
     to_text_result,
 )
 from gateway.tools.mcp.server import McpServer, McpUnavailable, ReadMethod
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext, ToolFunction, validate_arguments
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, ToolFunction, fixed, validate_arguments
 from sandbox.config import SandboxConfig
 
 LIST_RESOURCES, READ_RESOURCE = "mcp_list_resources", "mcp_read_resource"
@@ -159,7 +159,7 @@ def _tool(spec: ToolSpec, servers: Servers, run: ToolFunction) -> Tool:
         return named.address if named is not None else ""
 
     return Tool(
-        spec=lambda _context: spec,
+        spec=fixed(spec),
         needs_approval=follows_mode,
         call_needs_approval=always_asks,
         run=run,

@@ -11,7 +11,7 @@ from gateway.conversations.questions import SIGN_IN
 from gateway.tools.approval_rules import never_needs_approval
 from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.tools.mcp.sign_ins import SignInPlace
-from gateway.tools.tool import Tool, ToolContext
+from gateway.tools.tool import Tool, ToolContext, fixed
 
 Token = Callable[[], Awaitable[str | None]]
 """Returns the person's token at the server; None without one."""
@@ -43,7 +43,7 @@ def sign_in_tool(
         return ToolResult(ok=False, content=f"no person has signed in to {server}{said}")
 
     return Tool(
-        spec=lambda _context: spec,
+        spec=fixed(spec),
         needs_approval=never_needs_approval,
         call_needs_approval=lambda _args: is_required(),
         run=run,

@@ -19,7 +19,7 @@ from gateway.tools.messages.outgoing import OutgoingMessage, OutgoingMessages
 from gateway.tools.messages.own_messages import LAST, OwnMessages
 from gateway.tools.messages.reactions import TurnReactions
 from gateway.tools.messages.targets import CannotSend
-from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument, validate_arguments
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, fixed, str_argument, validate_arguments
 from sandbox.errors import UnsafePath
 
 MAX_TEXT = 20_000
@@ -76,7 +76,7 @@ class _SendTools:
 
     def _tool(self, spec: ToolSpec, run: Any) -> Tool:
         return Tool(
-            spec=lambda _context: spec,
+            spec=fixed(spec),
             needs_approval=lambda _sandbox: self._sends.approval == "always",
             run=run,
             idempotent=True,
@@ -138,7 +138,7 @@ def _react_tool(reactions: TurnReactions) -> Tool:
         return ToolResult(ok=True, content=f"the reaction {emoji} will be added")
 
     return Tool(
-        spec=lambda _context: _REACT_SPEC,
+        spec=fixed(_REACT_SPEC),
         needs_approval=lambda _sandbox: False,
         run=run,
         idempotent=True,

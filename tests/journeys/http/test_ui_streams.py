@@ -35,6 +35,15 @@ class UiGateway:
             if line.startswith(b"data: ") and data != b"[DONE]":
                 yield json.loads(data)
 
+    async def wait_for_file(self, name: str) -> None:
+        """Wait until a file is in the workspace."""
+        async with asyncio.timeout(30):
+            while True:
+                async with self.session.get(f"{FILES}/{name}") as found:
+                    if found.status == 200:
+                        return
+                await asyncio.sleep(0.02)
+
     async def ask(self, chat: str, text: str, message: str = "m1", **headers: str) -> list[dict[str, Any]]:
         """Send a message and return the chunks of its answer."""
         body = request(chat, text, message)
@@ -91,9 +100,10 @@ async def test_a_lost_stream_is_resumed_through_kill_9(ui: UiGateway) -> None:
     path = "/agents/default/ui/chat-3/stream"
     async with ui.session.get(path) as nothing:
         assert nothing.status == 204
-    body = request("chat-3", "!while [ ! -e go ]; do sleep 0.05; done; echo resumed")
+    body = request("chat-3", "!touch started; while [ ! -e go ]; do sleep 0.05; done; echo resumed")
     async with ui.session.post("/agents/default/ui", json=body) as response:
         opening = await anext(ui.chunks(response))
+        await ui.wait_for_file("started")  # a command that may have begun is not begun again
     await ui.process.kill()
     await ui.process.start()
     async with ui.session.get(path) as response:
