@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -13,8 +15,7 @@ import pytest
 import pytest_asyncio
 
 from gateway_process import GatewayProcess, gateway
-
-FILES = "/accounts/me/workspaces/default/files"
+from openai_server import OpenAIServer, echo
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -34,15 +35,6 @@ class UiGateway:
             data = line.removeprefix(b"data: ").strip()
             if line.startswith(b"data: ") and data != b"[DONE]":
                 yield json.loads(data)
-
-    async def wait_for_file(self, name: str) -> None:
-        """Wait until a file is in the workspace."""
-        async with asyncio.timeout(30):
-            while True:
-                async with self.session.get(f"{FILES}/{name}") as found:
-                    if found.status == 200:
-                        return
-                await asyncio.sleep(0.02)
 
     async def ask(self, chat: str, text: str, message: str = "m1", **headers: str) -> list[dict[str, Any]]:
         """Send a message and return the chunks of its answer."""
@@ -95,29 +87,44 @@ async def test_a_message_that_is_sent_again_is_the_same_turn(ui: UiGateway) -> N
     assert keyed[0][0] == keyed[1][0]
 
 
-async def test_a_lost_stream_is_resumed_through_kill_9(ui: UiGateway) -> None:
-    """While the turn runs, its stream can be read again from the start; afterwards it is 204."""
+async def test_a_lost_stream_is_resumed_through_kill_9(tmp_path: Path) -> None:
+    """While the turn waits for an approval, its stream can be read from the start; afterwards it is 204."""
     path = "/agents/default/ui/chat-3/stream"
-    async with ui.session.get(path) as nothing:
-        assert nothing.status == 204
-    body = request("chat-3", "!touch started; while [ ! -e go ]; do sleep 0.05; done; echo resumed")
-    async with ui.session.post("/agents/default/ui", json=body) as response:
-        opening = await anext(ui.chunks(response))
-        await ui.wait_for_file("started")  # a command that may have begun is not begun again
-    await ui.process.kill()
-    await ui.process.start()
-    async with ui.session.get(path) as response:
-        resumed = ui.chunks(response)
-        assert await anext(resumed) == opening
-        async with ui.session.put(f"{FILES}/go", data=b"") as written:
-            assert written.status == 204
-        chunks = [chunk async for chunk in resumed]
-    assert chunks[-1]["type"] == "finish"
-    assert "resumed" in "".join(chunk.get("delta", "") for chunk in chunks)
-    async with asyncio.timeout(60), ui.session.get(path) as ended:
-        assert ended.status == 204
-    async with ui.session.get("/agents/unknown/ui/chat-3/stream") as unknown:
-        assert unknown.status == 404
+    async with AsyncExitStack() as stack:
+        model = await stack.enter_async_context(OpenAIServer(echo))
+        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
+        process = await stack.enter_async_context(gateway(tmp_path / "data", env=env))
+        ui = UiGateway(process=process, session=await stack.enter_async_context(process.http()))
+        async with ui.session.get(path) as nothing:
+            assert nothing.status == 204
+        body = request("chat-3", "run: echo resumed")
+        async with asyncio.timeout(60), ui.session.post("/agents/default/ui", json=body) as response:
+            begun = ui.chunks(response)
+            opening, asked = await anext(begun), await _approval(begun)
+        await process.kill()
+        await process.start()
+        async with asyncio.timeout(60), ui.session.get(path) as response:
+            resumed = ui.chunks(response)
+            assert await anext(resumed) == opening
+            assert await _approval(resumed) == asked
+            async with ui.session.post(f"/approvals/{asked['id']}", json={"decision": "approve"}) as approved:
+                assert approved.status == 200
+            rest = [chunk async for chunk in resumed]
+        assert rest[-1]["type"] == "finish"
+        (returned,) = [chunk["output"] for chunk in rest if chunk["type"] == "tool-output-available"]
+        assert "resumed" in returned
+        async with ui.session.get(path) as ended:
+            assert ended.status == 204
+        async with ui.session.get("/agents/unknown/ui/chat-3/stream") as unknown:
+            assert unknown.status == 404
+
+
+async def _approval(chunks: AsyncIterator[dict[str, Any]]) -> dict[str, Any]:
+    """Return the next request for an approval."""
+    async for chunk in chunks:
+        if chunk["type"] == "data-approval":
+            return chunk
+    raise AssertionError("the stream ended without a request for an approval")
 
 
 async def test_jobs_are_data_and_failures_are_errors(ui: UiGateway) -> None:
