@@ -171,18 +171,18 @@ class FairEventLoop(asyncio.SelectorEventLoop):
     def _serve_accounts(self) -> None:
         """Run callbacks of accounts for one slice of time, and the others after what else is ready."""
         self._serves_accounts = False
-        queue, ready = self._of_accounts, self._of_accounts.ready
+        scheduler, ready = self._of_accounts, self._of_accounts.ready
         now = perf_counter()
         end = now + SLICE_SECONDS
         try:
             while ready and now < end:
-                began, (account, handle) = now, queue.start_next()
+                began, (account, handle) = now, scheduler.start_next()
                 try:
                     if not handle.cancelled():
                         handle._run()  # noqa: SLF001 - how a loop runs a callback and reports its error
                 finally:
                     now = perf_counter()
-                    queue.finish(account, now - began)
+                    scheduler.finish(account, now - began)
         finally:
             if ready and not self._serves_accounts:
                 self._serve_accounts_soon()

@@ -17,7 +17,7 @@ from channels.telegram.text import replace_surrogates
 from egress.policy import EgressRefused
 
 TIMEOUT_SECONDS = 30.0
-"""Seconds a response may take; a slower one raises Ambiguous."""
+"""Seconds that a request may take in addition to CONNECT_SECONDS; a slower one raises Ambiguous."""
 
 CONNECT_SECONDS = 10.0
 UPLOAD_SECONDS = 300.0
@@ -121,8 +121,8 @@ async def _notice_closed_connections() -> None:
 def _limits(seconds: float, *, has_files: bool) -> aiohttp.ClientTimeout:
     """Return time limits: for a free connection and to connect, and for all together.
 
-    A file may take long if it makes progress: then each read has a limit too. aiohttp renews that one with
-    every read, which takes longer than the read.
+    A request with a file may take long while bytes come, so each of its reads has a limit. Those of other
+    requests have none, because aiohttp would start a timer for every block that it receives.
     """
     return aiohttp.ClientTimeout(
         total=CONNECT_SECONDS + seconds + (UPLOAD_SECONDS if has_files else 0.0),

@@ -1,4 +1,4 @@
-"""nats-py as the connection uses it: a client with less work per message, and its errors as our own."""
+"""nats-py as the connection uses it: a faster client, the inboxes of requests, and errors as our own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRANSIENT_CODES = frozenset({10008, 10164})
 """Error codes worth a retry: JetStream not yet available, or another append to the subject in flight."""
 
 TICK_SECONDS = 0.1
-"""Seconds by which a wait for a reply may be longer than asked for."""
+"""Seconds between two ticks of the timer of all waits; a wait may take so much longer than asked for."""
 
 
 class NatsClient(Client):

@@ -114,7 +114,7 @@ class ModelHttp:
     async def _send(self, address: ModelAddress, body: bytes, deadline: Deadline) -> aiohttp.ClientResponse:
         """Send once; returns the response if its status is a success."""
         try:
-            async with asyncio.timeout_at(deadline.of_next_byte()):
+            async with asyncio.timeout_at(deadline.next_byte_at()):
                 response = await self._session.post(
                     address.url,
                     data=body,

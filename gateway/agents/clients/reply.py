@@ -87,13 +87,13 @@ class Deadline:
         self._silence = silence
         self.at = asyncio.get_running_loop().time() + seconds if seconds > 0 else None
 
-    def of_next_byte(self) -> float:
-        """Return the time of the event loop at which a wait for the server ends."""
+    def next_byte_at(self) -> float:
+        """Return until when the server's next byte may come, as a time of the event loop."""
         silent_at = asyncio.get_running_loop().time() + self._silence
         return silent_at if self.at is None else min(self.at, silent_at)
 
     def error(self) -> ModelTimedOut | ModelUnreachable:
-        """Return the error of a wait that has ended."""
+        """Return the error of a wait that ended without a byte."""
         if self.at is not None and asyncio.get_running_loop().time() >= self.at:
             return ModelTimedOut(self._model, self._seconds)
         return ModelUnreachable(self._model, f"nothing was received for {self._silence:g} seconds")
@@ -160,7 +160,7 @@ class _Blocks:
 
     async def read(self, until: float | None) -> bytes | None:
         """Return the next block, empty at the end, or None if there is none at the time `until`."""
-        ends_at = self._deadline.of_next_byte()
+        ends_at = self._deadline.next_byte_at()
         ends_at = ends_at if until is None else min(until, ends_at)
         try:
             block = self._content.read_nowait()
