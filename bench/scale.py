@@ -251,6 +251,7 @@ async def _costs_of_turns(broker: _Broker, replica: ShardReplica) -> list[Cost]:
                 for place in range(LEASES_OF_A_TURN if with_leases else 0):
                     async with replica.leases.acquire(f"t:{number}:{place}"):
                         pass
+            await broker.events.remove_deltas()
         stored = (await _stored_bytes(broker.nats) - before) / SAMPLES / 1000
         costs.append(Cost(name=f"NATS: {name} of a turn, CPU ms", value=cpu[0]))
         costs.append(Cost(name=f"NATS: {name} of a turn, KB stored", value=stored))
@@ -260,13 +261,14 @@ async def _costs_of_turns(broker: _Broker, replica: ShardReplica) -> list[Cost]:
 async def _write_turn(events: JetStreamEvents, conversation: str, *, deltas: int) -> None:
     seq = 0
     for n in range(1, EVENTS_OF_A_TURN + 1):
-        event = Event.now(EventType.JOB_STARTED, conversation, {"text": "x" * 300}, turn="trn_1").numbered(n)
+        is_last = n == EVENTS_OF_A_TURN
+        for number in range(deltas if is_last else 0):
+            data = {"message": "msg_1", "part": number, "text": "x" * 300}
+            delta = Event.now(EventType.MESSAGE_DELTA, conversation, data, turn="trn_1")
+            await events.publish_transient(delta, account="acc")
+        kind = EventType.TURN_COMPLETED if is_last else EventType.JOB_STARTED
+        event = Event.now(kind, conversation, {"text": "x" * 300}, turn="trn_1").numbered(n)
         seq = await events.append(event, expected=seq, account="acc")
-    for number in range(deltas):
-        data = {"message": "msg_1", "part": number, "text": "x" * 300}
-        await events.publish_transient(
-            Event.now(EventType.MESSAGE_DELTA, conversation, data, turn="trn_1"), account="acc"
-        )
 
 
 async def _stored_bytes(nats: NatsConnection) -> int:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
+from delivery.background import log_errors, wait_for_any
 from delivery.broker import subscriptions as hubs
 from delivery.broker.connection import NatsConnection
 from delivery.broker.message_codec import (
@@ -29,12 +30,15 @@ from delivery.broker.stream_config import (
 )
 from delivery.broker.subscriptions import SubscriptionHub
 from delivery.errors import AppendConflict, BrokerUnreachable, DeliveryError
-from delivery.events.event import Event
+from delivery.events.event import TURN_ENDS, Event
 from delivery.events.port import EventStream, StoredEvent, StreamBounds, Tail
 from delivery.fair_gate import FairGate
 from delivery.fair_scheduler import PoolSize
 
 DELTA_SECONDS = 3600
+"""Seconds after which the broker deletes a delta that `remove_deltas` has left."""
+
+REMOVE_EVERY = 5.0
 _NO_MESSAGE = 10037
 _MAX_REMEMBERED = 10_000
 _TRANSIENT_TRIES = 3
@@ -76,6 +80,10 @@ class JetStreamEvents(EventStream):
         self._lasting: OrderedDict[str, int] = OrderedDict()
         self._appending: dict[str, asyncio.Future[None] | None] = {}
         """Conversations to which an event is being appended, with what waits for its end."""
+        self._with_deltas: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """Account and conversation of the deltas whose turn has not ended."""
+        self._to_remove: dict[tuple[str, str], int] = {}
+        """Account and conversation of the deltas whose turn has ended, with the seq of its end."""
         self._reading = FairGate(PoolSize(places=_READS_AT_ONCE))
 
     def begin_epoch(self, epoch: str) -> None:
@@ -83,6 +91,7 @@ class JetStreamEvents(EventStream):
         if epoch != self.epoch:
             self.epoch = epoch
             self._lasting.clear()
+            self._to_remove.clear()
             self._hub.mark_gap()
 
     async def append(self, event: Event, *, account: str, expected: int) -> int:
@@ -108,6 +117,9 @@ class JetStreamEvents(EventStream):
             ended = self._appending.pop(event.conversation, None)
             if ended is not None:
                 ended.set_result(None)
+        if event.type in TURN_ENDS and (account, event.conversation) in self._with_deltas:
+            del self._with_deltas[account, event.conversation]
+            self._to_remove[account, event.conversation] = ack.seq
         return ack.seq
 
     async def publish_transient(self, event: Event, *, account: str) -> None:
@@ -149,7 +161,22 @@ class JetStreamEvents(EventStream):
         except AppendConflict:
             self._lasting.pop(event.conversation, None)
             return False
+        self._with_deltas[account, event.conversation] = None
+        if len(self._with_deltas) > _MAX_REMEMBERED:
+            self._with_deltas.popitem(last=False)
         return True
+
+    async def remove_deltas(self) -> None:
+        """Delete the deltas of turns that have ended: nothing replays them, and they would fill the log.
+
+        Raises BrokerUnreachable; the next call deletes the others.
+        """
+        while self._to_remove:
+            (account, conversation), end = next(iter(self._to_remove.items()))
+            request = {"filter": transient_subject(account, conversation), "seq": end}
+            await self._nats.api_request(f"STREAM.PURGE.{EVENTS}", request)
+            if self._to_remove.get((account, conversation)) == end:
+                del self._to_remove[account, conversation]
 
     async def _last_lasting(self, account: str, conversation: str) -> int:
         known = self._lasting.get(conversation)
@@ -248,8 +275,30 @@ class JetStreamEvents(EventStream):
 
 @asynccontextmanager
 async def open_events(
-    nats: NatsConnection, *, epoch: str, check_every: float = hubs.CHECK_EVERY
+    nats: NatsConnection,
+    *,
+    epoch: str,
+    check_every: float = hubs.CHECK_EVERY,
+    remove_every: float = REMOVE_EVERY,
 ) -> AsyncIterator[JetStreamEvents]:
-    """Open the event stream on a connection; `ensure_streams` must have run before."""
+    """Open the event stream on a connection; `ensure_streams` must have run before.
+
+    The deltas of turns that have ended are deleted every `remove_every` seconds.
+    """
     async with hubs.open_hub(nats, check_every=check_every) as hub:
-        yield JetStreamEvents(nats, hub, epoch=epoch)
+        events = JetStreamEvents(nats, hub, epoch=epoch)
+        stop = asyncio.Event()
+        removing = asyncio.create_task(_remove_regularly(events, stop, remove_every))
+        try:
+            yield events
+        finally:
+            stop.set()
+            await removing
+
+
+async def _remove_regularly(events: JetStreamEvents, stop: asyncio.Event, every: float) -> None:
+    while not stop.is_set():
+        await wait_for_any(stop, timeout=every)
+        with log_errors("deltas"):
+            if not stop.is_set():
+                await events.remove_deltas()

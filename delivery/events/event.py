@@ -60,7 +60,9 @@ class EventType(StrEnum):
 
 
 TRANSIENT = frozenset({EventType.MESSAGE_DELTA, EventType.TOOL_DELTA})
-"""Types that have a seq but no n, are stored for about an hour, and are not replayed once superseded."""
+"""Types that have a seq but no n, are stored until their turn ends, and are not replayed once superseded."""
+
+TURN_ENDS = frozenset({EventType.TURN_COMPLETED, EventType.TURN_FAILED, EventType.TURN_CANCELLED})
 
 MAX_DATA_BYTES = 224 * 1024
 """The largest size of an event's data as JSON: the stream accepts messages of 256 KiB with headers."""

@@ -35,7 +35,7 @@ class StoredEvent:
 
     @property
     def transient(self) -> bool:
-        """Whether the event is transient: stored for about an hour only."""
+        """Whether the event is transient: stored until its turn ends, for an hour at most."""
         return self.type in TRANSIENT
 
     def as_json(self) -> bytes:

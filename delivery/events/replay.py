@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 
 from delivery.errors import BrokerUnreachable
-from delivery.events.event import EventType
+from delivery.events.event import TURN_ENDS, EventType
 from delivery.events.port import EventStream, StoredEvent, StreamBounds
 
 _BATCH = 256
@@ -23,7 +23,6 @@ _STALE_TRIES = 40
 _MAX_FINISHED = 64
 _SUBJECTS = {EventType.MESSAGE_COMPLETED: "message", EventType.TOOL_COMPLETED: "call"}
 """The events that complete what deltas are parts of, with the key that names it."""
-_TURN_ENDS = frozenset({EventType.TURN_COMPLETED, EventType.TURN_FAILED, EventType.TURN_CANCELLED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +140,7 @@ class _Reader:
             if tries_left and _is_stale(batch, cursor, delta):
                 tries_left -= 1
                 await asyncio.sleep(_STALE_SECONDS)
+                delta = await self._unfinished_delta(bounds) if delta is not None else None
                 continue
             if not batch:  # the next live event shows what is missing
                 self.position = max(self.position, cursor)
@@ -261,7 +261,7 @@ def _belongs(item: StoredEvent, delta: StoredEvent | None) -> bool:
 
 def _ends(item: StoredEvent, delta: StoredEvent) -> bool:
     """Return whether an event completes or supersedes the message or call of a delta."""
-    if item.type not in _TURN_ENDS | {EventType.TURN_RESTARTED} | _SUBJECTS.keys():
+    if item.type not in TURN_ENDS | {EventType.TURN_RESTARTED} | _SUBJECTS.keys():
         return False
     if item.event.turn != delta.event.turn:
         return False

@@ -18,7 +18,7 @@ from delivery.background import log_errors
 from delivery.database.engine import Connection, Database, DatabaseUnavailable
 from delivery.deliveries import queries
 from delivery.events import outbox
-from delivery.events.event import Event, EventType
+from delivery.events.event import TURN_ENDS, Event, EventType
 from gateway.agents.port import ModelRequestEnded, TurnInput
 from gateway.observability.tracing import spans
 from gateway.observability.tracing.spans import ModelRequestTiming, Span
@@ -57,7 +57,7 @@ class SpanRecorder:
 
     def on_event(self, event: Event) -> None:
         """Queue an event that ends a turn, a job or a delivery attempt."""
-        if event.type in spans.ENDS | JOB_ENDS | DELIVERY_ENDS and not self._queue.full():
+        if event.type in TURN_ENDS | JOB_ENDS | DELIVERY_ENDS and not self._queue.full():
             self._queue.put_nowait(event)
 
     def on_model_request(self, turn_input: TurnInput, number: int, request: ModelRequestEnded) -> None:

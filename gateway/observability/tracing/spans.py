@@ -19,14 +19,13 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from delivery.deliveries.queries import AttemptView, DeliveryView
-from delivery.events.event import Event, EventType
+from delivery.events.event import TURN_ENDS, Event, EventType
 from gateway.store.turns.jobs import Job
 from gateway.store.turns.lineage import Lineage
 from gateway.store.turns.turn_steps import StepRow
 from gateway.store.turns.turns import Turn
 
 STARTS = frozenset({EventType.TURN_STARTED, EventType.TURN_RESTARTED})
-ENDS = frozenset({EventType.TURN_COMPLETED, EventType.TURN_FAILED, EventType.TURN_CANCELLED})
 INTERRUPTED = "the process died, or gave the turn back"
 
 Attributes = Mapping[str, str | int | bool]
@@ -136,10 +135,10 @@ def turn_spans(
 def _attempt_spans(
     lineage: Lineage, turn: Turn, events: Sequence[Event], attributes: Attributes, now: datetime
 ) -> list[Span]:
-    marks = [event for event in events if event.type in STARTS | ENDS]
+    marks = [event for event in events if event.type in STARTS | TURN_ENDS]
     spans = []
     for place, event in enumerate(marks):
-        if event.type in ENDS:
+        if event.type in TURN_ENDS:
             continue
         number = int(event.data.get("attempt", 0))
         after = marks[place + 1] if place + 1 < len(marks) else None
@@ -160,7 +159,7 @@ def _attempt_spans(
 
 def _outcome_attributes(turn: Turn, after: Event | None) -> Attributes:
     """Return the result of the last attempt, with its model usage."""
-    if after is None or after.type not in ENDS:
+    if after is None or after.type not in TURN_ENDS:
         return {}
     used = {name: value for name, value in (turn.usage or {}).items() if isinstance(value, str | int)}
     return {"dovecote.state": str(turn.state), **{f"dovecote.usage.{name}": used[name] for name in used}}

@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from delivery.events.event import Event, EventType
+from delivery.events.event import TURN_ENDS, Event, EventType
 from delivery.events.port import EventStream
 from delivery.events.replay import Events, frames
 
@@ -18,7 +18,6 @@ MESSAGE_SEPARATOR = "\n\n"
 HEARTBEAT_SECONDS = 15.0
 """Seconds of silence after which a stream sends a heartbeat."""
 
-_ENDS = frozenset({EventType.TURN_COMPLETED, EventType.TURN_FAILED, EventType.TURN_CANCELLED})
 _JOB_STATES = {
     EventType.JOB_STARTED: "running",
     EventType.JOB_COMPLETED: "completed",
@@ -148,7 +147,7 @@ class TurnEventReader:
             yield from self._message_done(event, seq)
         elif event.type in _TOOLS:
             yield self._tool(event, seq)
-        elif event.type in _ENDS:
+        elif event.type in TURN_ENDS:
             yield from self._turn_ended(event, seq)
         else:
             yield from self._queued_or_waiting(event, seq)

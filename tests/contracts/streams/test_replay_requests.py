@@ -61,10 +61,7 @@ async def _observed_stream(directory: Path) -> AsyncIterator[tuple[JetStreamEven
 async def test_a_replay_reads_literal_subjects_in_few_requests(tmp_path: Path) -> None:
     """No request has a wildcard, which would search the whole stream; 300 events take a handful of them."""
     async with _observed_stream(tmp_path / "nats") as (stream, log):
-        seq = 0
-        for n in range(1, EVENTS_READ + 1):
-            event = Event.now(EventType.JOB_STARTED, CONVERSATION, {"n": n}, turn="trn_1")
-            seq = await stream.append(event.numbered(n), expected=seq, account="acc")
+        seq = await _append_many(stream)
         await log.take()
         found = [frame async for frame in frames(stream, CONVERSATION, after=0, live=False, account="acc")]
         requests = await log.take()
@@ -98,6 +95,33 @@ async def test_deltas_are_read_only_for_an_unfinished_message(tmp_path: Path) ->
     ]
     assert [_pages_of_deltas(one) for one in (requests_of_complete, requests_of_unfinished)] == [0, 1]
     assert len(requests_of_complete) >= 4  # the bounds and a page
+
+
+async def test_a_reader_does_not_wait_for_deltas_that_were_removed(tmp_path: Path) -> None:
+    """The turn ends, and its deltas are removed, while the reader has read the first page."""
+    async with _observed_stream(tmp_path / "nats") as (stream, log):
+        seq = await _append_many(stream)
+        await stream.publish_transient(_delta("he", "msg_1"), account="acc")
+        reader = frames(stream, CONVERSATION, after=0, live=False, account="acc")
+        found = [await anext(reader), await anext(reader)]
+        ended = Event.now(EventType.TURN_CANCELLED, CONVERSATION, {}, turn="trn_1")
+        await stream.append(ended.numbered(EVENTS_READ + 1), expected=seq, account="acc")
+        await stream.remove_deltas()
+        await log.take()
+        found += [frame async for frame in reader]
+        requests = await log.take()
+    assert len(_types(found)) == EVENTS_READ
+    assert found[-1] == CaughtUp(seq=seq + 1)
+    assert len(requests) <= 6, requests  # a reader that waits for the delta asks forty times
+
+
+async def _append_many(stream: JetStreamEvents) -> int:
+    """Append more events than a page has, and return the last seq."""
+    seq = 0
+    for n in range(1, EVENTS_READ + 1):
+        event = Event.now(EventType.JOB_STARTED, CONVERSATION, {"n": n}, turn="trn_1")
+        seq = await stream.append(event.numbered(n), expected=seq, account="acc")
+    return seq
 
 
 def _delta(text: str, message: str) -> Event:
