@@ -31,6 +31,7 @@ _JOB_ENDS = JOB_STATES.keys() - {EventType.JOB_PROGRESS}
 CONTINUED = "… The whole text follows as a file."
 """The end of a message whose text is too long for messages."""
 
+ACCOUNT_DELETED = "the account was deleted"
 CONVERSATION_DELETED = "the conversation was deleted"
 """The reason of a cancelled turn whose conversation is deleted."""
 
@@ -168,8 +169,8 @@ def _render_cancelled(event: Event) -> Part | None:
     """Report a stopped turn, unless a newer message or a person replaced it, or it was still queued."""
     if event.data.get("reason") in {"superseded", "stopped in line", "handed over"}:
         return None
-    if event.data.get("reason") == CONVERSATION_DELETED:
-        return Part(text=f"Stopped: {CONVERSATION_DELETED}.")
+    if event.data.get("reason") in {ACCOUNT_DELETED, CONVERSATION_DELETED}:
+        return Part(text=f"Stopped: {event.data['reason']}.")
     return Part(text="Stopped.")
 
 

@@ -1,4 +1,4 @@
-"""Deletion of conversations: rows at once, events also if the broker is down at that moment.
+"""Deletion: the end of what is in progress; rows at once; events also if the broker is down at that moment.
 
 One transaction deletes the rows and schedules a purge of the stream. The purge is repeated for a minute,
 because another process may still append events that it had read from the outbox.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
@@ -19,7 +20,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, DatabaseUnavailable
 from delivery.database.lock_timeouts import run_with_lock_timeout
 from delivery.deliveries.queries import has_unsent
-from delivery.deliveries.rendering import CONVERSATION_DELETED
+from delivery.deliveries.rendering import ACCOUNT_DELETED, CONVERSATION_DELETED
 from delivery.deliveries.transactions import Transactions
 from delivery.errors import DeliveryError
 from delivery.events.port import EventStream
@@ -36,14 +37,23 @@ INTERVAL = 5.0
 APPEND_GRACE = timedelta(seconds=60)
 """How long a process may still append events that it had read from the outbox."""
 STOP_TIMEOUT = 10.0
-"""Seconds that a deletion waits for the conversation's turns to end, and for its jobs to stop."""
+"""Seconds that a deletion waits for turns to end, and for jobs to stop."""
 DELIVERY_TIMEOUT = 5.0
 """Seconds that a deletion waits until the ends of turns and jobs are published and sent."""
 _POLL_SECONDS = 0.05
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scope:
+    """What is deleted: a conversation, or with None all of an account; and the reason that turns end with."""
+
+    account: str
+    conversation: str | None
+    reason: str
+
+
 class ConversationDeletion:
-    """Deletes conversations, with their jobs and events."""
+    """Deletes conversations, with their jobs and events, and ends the work of accounts."""
 
     def __init__(
         self,
@@ -72,64 +82,80 @@ class ConversationDeletion:
             await deletion.delete_conversation(connection, account, conversation)
             await audit_log.schedule_purge(connection, account, conversation)
 
-        await self._end_turns(account, conversation)
-        if await self._stop_jobs(account, conversation):
-            await self._end_turns(account, conversation)  # those that follow the jobs
-        await self._wait_until_delivered(account, conversation)
+        await self._end_work(_Scope(account=account, conversation=conversation, reason=CONVERSATION_DELETED))
         await run_with_lock_timeout(self._database, delete_rows)
         with suppress(DeliveryError):  # `run` purges it when the broker is back
             await self._stream.purge(conversation, account=account)
 
-    async def _end_turns(self, account: str, conversation: str) -> None:
-        """Cancel the open turns, and wait a limited time until they have ended."""
+    async def end_work(self, account: str) -> None:
+        """End the turns and jobs of an account that will be deleted, as `delete` does for a conversation."""
+        await self._end_work(_Scope(account=account, conversation=None, reason=ACCOUNT_DELETED))
+
+    async def _end_work(self, scope: _Scope) -> None:
+        """End turns and jobs, and wait a limited time until readers, chats and webhooks have their ends."""
+        ended = await self._end_turns(scope)
+        if stopped := await self._stop_jobs(scope):
+            ended |= stopped | await self._end_turns(scope)  # those that follow the jobs
+        if scope.conversation is not None:
+            ended.add(scope.conversation)
+        await self._wait_until_delivered(scope, ended)
+
+    async def _end_turns(self, scope: _Scope) -> set[str]:
+        """Cancel the open turns, wait a limited time for their ends, and return their conversations."""
         async with self._transactions.begin("turn.cancel") as tx:
-            running = await turn_store.list_open(tx.connection, conversation)
-            for turn in running:
-                await turn_store.request_cancel(tx.connection, turn.id, reason=CONVERSATION_DELETED)
-            if not running:
-                return
-            tx.wake(WorkQueue.TURN, conversation, account=account)
+            running = await self._list_open(tx.connection, scope)
+            for turn, conversation in running.items():
+                await turn_store.request_cancel(tx.connection, turn, reason=scope.reason)
+                tx.wake(WorkQueue.TURN, conversation, account=scope.account)
+        ending = set(running.values())
         for turn in running:
-            self._cancel(turn.id)
+            self._cancel(turn)
         try:
             async with asyncio.timeout(STOP_TIMEOUT):
                 while running:
                     await asyncio.sleep(_POLL_SECONDS)
                     async with self._database.read() as connection:
-                        running = await turn_store.list_open(connection, conversation)
+                        running = await self._list_open(connection, scope)
         except TimeoutError:
-            log.warning("deletion.turns_not_ended", conversation=conversation, turns=len(running))
+            log.warning("deletion.turns_not_ended", **_ids(scope), turns=len(running))
+        return ending
 
-    async def _wait_until_delivered(self, account: str, conversation: str) -> None:
-        """Wait a limited time until readers have all events, and chats and webhooks what is sent to them."""
-        try:
-            async with asyncio.timeout(DELIVERY_TIMEOUT):
-                with suppress(DeliveryError):
-                    await wait_until_published(
-                        self._database, self._stream, conversation, account=account, timeout=DELIVERY_TIMEOUT
-                    )
-                while await self._has_unsent(conversation):  # noqa: ASYNC110 - sent by any replica
-                    await asyncio.sleep(_POLL_SECONDS)
-        except TimeoutError:
-            log.warning("deletion.not_delivered", conversation=conversation)
+    async def _list_open(self, connection: Connection, scope: _Scope) -> dict[str, str]:
+        return await turn_store.list_open_ids(connection, scope.account, conversation=scope.conversation)
 
-    async def _has_unsent(self, conversation: str) -> bool:
-        async with self._database.read() as connection:
-            return await has_unsent(connection, conversation)
-
-    async def _stop_jobs(self, account: str, conversation: str) -> bool:
-        """Stop the jobs within a limited time, and return whether there are any."""
+    async def _stop_jobs(self, scope: _Scope) -> set[str]:
+        """Stop the jobs within a limited time, and return their conversations."""
         async with self._database.read() as connection:
             running = await job_store.list_for_account(
-                connection, account, conversation=conversation, state="running", limit=1000
+                connection, scope.account, conversation=scope.conversation, state="running", limit=1000
             )
         try:
             async with asyncio.timeout(STOP_TIMEOUT):
                 for job in running:
                     await self._jobs.stop(job)
         except (TimeoutError, SandboxError, DatabaseUnavailable) as error:
-            log.warning("deletion.jobs_not_stopped", conversation=conversation, error=str(error))
-        return bool(running)
+            log.warning("deletion.jobs_not_stopped", **_ids(scope), error=str(error))
+        return {job.conversation for job in running}
+
+    async def _wait_until_delivered(self, scope: _Scope, ended: set[str]) -> None:
+        try:
+            async with asyncio.timeout(DELIVERY_TIMEOUT):
+                for conversation in ended:
+                    await self._wait_until_published(scope.account, conversation)
+                while await self._has_unsent(scope):  # noqa: ASYNC110 - sent by any replica
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            log.warning("deletion.not_delivered", **_ids(scope))
+
+    async def _wait_until_published(self, account: str, conversation: str) -> None:
+        with suppress(DeliveryError):
+            await wait_until_published(
+                self._database, self._stream, conversation, account=account, timeout=DELIVERY_TIMEOUT
+            )
+
+    async def _has_unsent(self, scope: _Scope) -> bool:
+        async with self._database.read() as connection:
+            return await has_unsent(connection, scope.account, conversation=scope.conversation)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Complete scheduled purges until stopped."""
@@ -149,3 +175,8 @@ class ConversationDeletion:
             if now - since > APPEND_GRACE:
                 async with self._database.begin() as connection:
                     await audit_log.complete_purge(connection, conversation)
+
+
+def _ids(scope: _Scope) -> dict[str, str]:
+    """Return what a log entry says of a scope."""
+    return {"conversation": scope.conversation} if scope.conversation else {"account": scope.account}

@@ -196,6 +196,20 @@ async def list_open(connection: Connection, conversation: str) -> list[Turn]:
     return [to_turn(row) for row in rows.mappings()]
 
 
+async def list_open_ids(
+    connection: Connection, account: str, *, conversation: str | None = None
+) -> dict[str, str]:
+    """Return the turns of an account, or of one of its conversations, that have not ended, in order.
+
+    The values are their conversations.
+    """
+    query = select(turns.c.id, turns.c.conversation).where(turns.c.account == account, IS_OPEN)
+    if conversation is not None:
+        query = query.where(turns.c.conversation == conversation)
+    rows = await connection.execute(query.order_by(turns.c.conversation, turns.c.position))
+    return {row.id: row.conversation for row in rows}
+
+
 async def count_waiting(connection: Connection, conversation: str) -> int:
     """Return how many turns a new one waits for: those that have not ended and were not cancelled.
 

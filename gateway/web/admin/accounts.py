@@ -157,7 +157,9 @@ async def delete_account(call: ApiCall[NoContent, NoContent]) -> None:
 
 
 async def delete_everything(context: WebContext, account: str) -> None:
-    """Delete an account with all its data."""
+    """Delete an account with all its data; its chats get the ends of turns and jobs in progress."""
+    if context.services is not None:
+        await context.services.conversation_deletion.end_work(account)
     gone = await run_with_lock_timeout(context.database, partial(_delete_rows, context, account))
     for revoke in filter(None, gone.revocations):
         revoke()

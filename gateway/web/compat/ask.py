@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from delivery.database.engine import DatabaseUnavailable
-from delivery.deliveries.rendering import CONVERSATION_DELETED
+from delivery.deliveries.rendering import ACCOUNT_DELETED, CONVERSATION_DELETED
 from delivery.errors import DeliveryError
 from gateway.agents.client_request import ClientRequest
 from gateway.conversations.submissions.submission import Submission
@@ -292,7 +292,7 @@ async def completed_turn(call: ApiCall[Any, Any], submitted: SubmittedTurn, turn
     """Return a completed turn; raises HttpProblem for one that failed or was cancelled."""
     async with call.context.database.read() as connection:
         row = await store.get(connection, call.account, turn)
-    if row is None or row.cancel_why == CONVERSATION_DELETED:
+    if row is None or row.cancel_why in {ACCOUNT_DELETED, CONVERSATION_DELETED}:
         raise turn_deleted(submitted.turn)
     if row.state is TurnState.CANCELLED:
         raise submitted.problem(424, f"the turn was cancelled: {row.cancel_why or 'no reason was given'}")

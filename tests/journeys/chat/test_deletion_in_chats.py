@@ -1,4 +1,4 @@
-"""A conversation of a chat is deleted while it has work: the chat gets the end of each turn and job."""
+"""What a chat belongs to is deleted while it has work: the chat gets the end of each turn and job."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from gateway_process import GatewayProcess
 from telegram_gateway import CHAT, send_and_wait, telegram_gateway, wait_for_message
 from turn_requests import poll_until
 
+OTHER_CHAT = CHAT + 1
 ENDLESS = "while :; do sleep 0.1; done"
 STOPPED = "Stopped: the conversation was deleted."
 
@@ -45,3 +46,30 @@ async def test_a_job_of_a_deleted_conversation_is_reported_to_its_chat(tmp_path:
         assert "pigeon" in report
         await send_and_wait(platform, "!echo fresh", containing="fresh")
         assert sum(job in post.text for post in platform.messages(CHAT)) == 2
+
+
+async def delete_account(process: GatewayProcess) -> None:
+    """Delete the account of the gateway's key."""
+    async with process.http() as session, session.delete("/accounts/me") as answer:
+        assert answer.status == 204, await answer.text()
+
+
+async def test_work_of_a_deleted_account_ends_in_its_chats(tmp_path: Path) -> None:
+    """A chat with a job, and another with a running and a queued turn, both read that these have ended."""
+    async with telegram_gateway(tmp_path / "data") as (platform, process):
+        started = await send_and_wait(platform, f"!&echo pigeon; {ENDLESS}", containing="Started job")
+        job = next(word for word in started.split() if word.startswith("job_")).strip(";.")
+        await poll_until(process, f"/jobs/{job}/logs", lambda got: "pigeon" in got["output"])
+        await platform.say(OTHER_CHAT, f"!{ENDLESS}")
+        await platform.say(OTHER_CHAT, "!echo queued")
+        states = ["queued", "running"]
+        await poll_until(
+            process, "/turns", lambda got: [turn["state"] for turn in got["items"]][: len(states)] == states
+        )
+        await delete_account(process)
+        assert [post.text for post in platform.messages(OTHER_CHAT)] == 2 * [
+            "Stopped: the account was deleted."
+        ]
+        report = platform.messages(CHAT)[-1].text
+        assert job in report
+        assert "stopped" in report
