@@ -267,15 +267,14 @@ async def delete_deliveries(
     return page[-1].position if seen and len(page) == BATCH_ROWS else None
 
 
-async def has_unsent(connection: Connection, account: str, *, conversation: str | None = None) -> bool:
-    """Return whether the first attempt of a delivery is still to be made or in progress.
-
-    The delivery is one of the account, or of one of its conversations.
-    """
-    unsent = select(deliveries.c.id).where(deliveries.c.account == account, deliveries.c.state.in_(_UNSENT))
-    if conversation is not None:
-        unsent = unsent.where(deliveries.c.conversation == conversation)
-    return (await connection.execute(unsent.limit(1))).first() is not None
+async def has_unsent(connection: Connection, conversation: str) -> bool:
+    """Return whether the first attempt of a conversation's delivery is still to be made or in progress."""
+    found = await connection.execute(
+        select(deliveries.c.id)
+        .where(deliveries.c.conversation == conversation, deliveries.c.state.in_(_UNSENT))
+        .limit(1)
+    )
+    return found.first() is not None
 
 
 async def list_undelivered(

@@ -103,22 +103,22 @@ class ConversationDeletion:
     async def _end_turns(self, scope: _Scope) -> set[str]:
         """Cancel the open turns, wait a limited time for their ends, and return their conversations."""
         async with self._transactions.begin("turn.cancel") as tx:
-            running = await self._list_open(tx.connection, scope)
-            for turn, conversation in running.items():
+            cancelled = await self._list_open(tx.connection, scope)
+            for turn, conversation in cancelled.items():
                 await turn_store.request_cancel(tx.connection, turn, reason=scope.reason)
                 tx.wake(WorkQueue.TURN, conversation, account=scope.account)
-        ending = set(running.values())
-        for turn in running:
+        for turn in cancelled:
             self._cancel(turn)
+        still_open = set(cancelled)
         try:
             async with asyncio.timeout(STOP_TIMEOUT):
-                while running:
+                while still_open:
                     await asyncio.sleep(_POLL_SECONDS)
                     async with self._database.read() as connection:
-                        running = await self._list_open(connection, scope)
+                        still_open &= (await self._list_open(connection, scope)).keys()
         except TimeoutError:
-            log.warning("deletion.turns_not_ended", **_ids(scope), turns=len(running))
-        return ending
+            log.warning("deletion.turns_not_ended", **_ids(scope), turns=len(still_open))
+        return set(cancelled.values())
 
     async def _list_open(self, connection: Connection, scope: _Scope) -> dict[str, str]:
         return await turn_store.list_open_ids(connection, scope.account, conversation=scope.conversation)
@@ -142,8 +142,8 @@ class ConversationDeletion:
             async with asyncio.timeout(DELIVERY_TIMEOUT):
                 for conversation in ended:
                     await self._wait_until_published(scope.account, conversation)
-                while await self._has_unsent(scope):  # noqa: ASYNC110 - sent by any replica
-                    await asyncio.sleep(_POLL_SECONDS)
+                    while await self._has_unsent(conversation):  # noqa: ASYNC110 - sent by any replica
+                        await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             log.warning("deletion.not_delivered", **_ids(scope))
 
@@ -153,9 +153,9 @@ class ConversationDeletion:
                 self._database, self._stream, conversation, account=account, timeout=DELIVERY_TIMEOUT
             )
 
-    async def _has_unsent(self, scope: _Scope) -> bool:
+    async def _has_unsent(self, conversation: str) -> bool:
         async with self._database.read() as connection:
-            return await has_unsent(connection, scope.account, conversation=scope.conversation)
+            return await has_unsent(connection, conversation)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Complete scheduled purges until stopped."""
