@@ -11,6 +11,7 @@ from channels.errors import (
     NotPermitted,
     RateLimited,
     Rejected,
+    ThreadUndeliverable,
     Unauthorized,
     Undeliverable,
     Unreachable,
@@ -22,13 +23,16 @@ _UNAUTHORIZED = (
 )
 _UNDELIVERABLE = (
     "channel_not_found is_archived user_not_in_channel user_not_found user_disabled "
-    "restricted_action_thread_only_channel restricted_action_non_threadable_channel "
-    "restricted_action_thread_locked cannot_dm_bot thread_not_found cannot_reply_to_message"
+    "restricted_action_thread_only_channel restricted_action_non_threadable_channel cannot_dm_bot"
 )
+_THREAD_UNDELIVERABLE = "restricted_action_thread_locked thread_not_found cannot_reply_to_message"
+_UNREACHABLE = "team_added_to_org external_channel_migrating"
 _AMBIGUOUS = "internal_error fatal_error service_unavailable request_timeout"
 _BY_CODE: dict[str, type[ChannelError]] = {
     **dict.fromkeys(_UNAUTHORIZED.split(), Unauthorized),
     **dict.fromkeys(_UNDELIVERABLE.split(), Undeliverable),
+    **dict.fromkeys(_THREAD_UNDELIVERABLE.split(), ThreadUndeliverable),
+    **dict.fromkeys(_UNREACHABLE.split(), Unreachable),
     **dict.fromkeys(_AMBIGUOUS.split(), Ambiguous),
 }
 _MEMBER = ("membership", "the bot is not a member of this channel: /invite it")
@@ -47,10 +51,13 @@ _PERMISSIONS: dict[str, tuple[str, str]] = {
         "the app accepts no private messages: enable App Home, Messages Tab",
     ),
 }
-_RATE_LIMITED = {"ratelimited", "rate_limited"}
-_WORKSPACE_RATE_LIMITED = {"message_limit_exceeded"}
-_ROOM_METHODS = ("chat.", "reactions.", "conversations.", "assistant.")
-"""Methods whose rate limit or refusal concerns one room; those of other methods apply everywhere."""
+_RATE_LIMITED = {"ratelimited", "rate_limited", "message_limit_exceeded"}
+_ROOM_METHODS = ("chat.", "files.", "reactions.", "conversations.", "assistant.")
+"""Methods whose rate limit or refusal holds one room; those of other methods apply everywhere.
+
+Slack limits a method in a workspace. Another room of the workspace finds this out itself, while another
+method, or another workspace of the app, is not held.
+"""
 
 _OPTIONAL_METHODS = (
     "chat.startStream",
@@ -67,8 +74,8 @@ MARKUP_ERRORS = frozenset({"invalid_blocks", "invalid_blocks_format", "invalid_a
 
 def translate_error(code: str, *, method: str, retry_after: float = 30.0, needed: str = "") -> ChannelError:
     """Return the port's error for Slack's error code; `needed` is the scope of a missing_scope."""
-    if code in _RATE_LIMITED | _WORKSPACE_RATE_LIMITED:
-        return rate_limited(method, retry_after, everywhere=code in _WORKSPACE_RATE_LIMITED)
+    if code in _RATE_LIMITED:
+        return rate_limited(method, retry_after)
     detail = f"{method}: {code[:80]}"
     if code == "missing_scope":
         scope = needed[:80] or "a scope"
@@ -80,10 +87,9 @@ def translate_error(code: str, *, method: str, retry_after: float = 30.0, needed
     return _BY_CODE.get(code, Rejected)(detail)
 
 
-def rate_limited(method: str, retry_after: float, *, everywhere: bool = False) -> RateLimited:
+def rate_limited(method: str, retry_after: float) -> RateLimited:
     """Return a RateLimited for the room or for the whole app."""
-    in_a_room = method.startswith(_ROOM_METHODS) and not everywhere
-    return RateLimited(retry_after, scope="room" if in_a_room else "account")
+    return RateLimited(retry_after, scope="room" if method.startswith(_ROOM_METHODS) else "account")
 
 
 def not_found(method: str) -> ChannelError:

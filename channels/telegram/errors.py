@@ -14,6 +14,7 @@ from channels.errors import (
     NotPermitted,
     RateLimited,
     Rejected,
+    ThreadUndeliverable,
     Unauthorized,
     Undeliverable,
     Unreachable,
@@ -35,13 +36,13 @@ _DEAD_CHAT = (
     "user not found",
     "peer_id_invalid",
     "deactivated",
-    "message thread not found",
-    "topic_deleted",
-    "topic_id_invalid",
     "bot is not a member",
     "group chat was upgraded",
 )
 """Texts of a 400 that concern the chat, not the content."""
+
+_DEAD_TOPIC = ("message thread not found", "topic_deleted", "topic_id_invalid")
+"""Texts of a 400 that concern a topic of the chat."""
 
 _RIGHTS = (
     ("topic_closed", "can_manage_topics"),
@@ -129,6 +130,8 @@ def _translate_refusal(error: BotApiError, detail: str) -> ChannelError:
         return NotPermitted(permission, f"{detail}: grant the bot the right {permission} in this chat")
     if error.migrated_to is not None:
         return Undeliverable(f"{detail} (now {error.migrated_to})")
+    if any(known in words for known in _DEAD_TOPIC):
+        return ThreadUndeliverable(detail)
     if any(known in words for known in _DEAD_CHAT):
         return Undeliverable(detail)
     return _BY_STATUS[error.status](detail)

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from channels.errors import Ambiguous, ChannelError, RateLimited, Undeliverable, Unreachable
+from channels.errors import (
+    Ambiguous,
+    ChannelError,
+    RateLimited,
+    Rejected,
+    ThreadUndeliverable,
+    Undeliverable,
+    Unreachable,
+)
 from channels.message import Address
 from delivery.chat.rate_limit import RateLimiter
 from delivery.deliveries.port import Outcome, OutcomeKind
+
+MAX_REASON_LENGTH = 300
 
 
 def outcome_for_error(
@@ -28,7 +38,8 @@ def outcome_for_error(
         kind=_KIND_BY_REMEDY[error.remedy],
         detail=str(error),
         unreached=isinstance(error, Unreachable),
-        address_dead=isinstance(error, Undeliverable),
+        content_refused=isinstance(error, Rejected),
+        address_dead=isinstance(error, Undeliverable) and not isinstance(error, ThreadUndeliverable),
     )
 
 
@@ -37,3 +48,9 @@ _KIND_BY_REMEDY = {
     "give_up": OutcomeKind.GIVE_UP,
     "operator": OutcomeKind.OPERATOR,
 }
+
+
+def refusal_notice(outcome: Outcome) -> str:
+    """Return the message that is sent in place of one whose content the platform refuses."""
+    why = " ".join(outcome.detail.split())[:MAX_REASON_LENGTH].rstrip(".")
+    return f"The platform refused my message ({why})."

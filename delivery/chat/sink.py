@@ -20,7 +20,7 @@ from channels.errors import (
 from channels.markup import split
 from channels.message import Address, Button, Reply
 from channels.port import ChannelFeature, ChannelLimits, Sender
-from delivery.chat.outcomes import outcome_for_error
+from delivery.chat.outcomes import outcome_for_error, refusal_notice
 from delivery.chat.rate_limit import RateLimiter, SendPriority
 from delivery.chat.shown_messages import FindShown, nothing_shown
 from delivery.database.clock import utc_now
@@ -257,7 +257,17 @@ class ChatSink(Sink):
         if earlier is None and not bot.detects_duplicates:
             await delivery.exit_stack.enter_async_context(bot.rate_limiter.in_flight)
         delivery.ensure_held()
-        return earlier or await self._send(bot, address, reply)
+        return earlier or await self._send_or_explain(bot, address, delivery, reply)
+
+    async def _send_or_explain(
+        self, bot: ConnectedBot, address: Address, delivery: Delivery, reply: Reply
+    ) -> Outcome:
+        """Send; if the platform refuses the content, send a notice, because a person waits for an answer."""
+        outcome = await self._send(bot, address, reply)
+        if outcome.content_refused:
+            key = idempotency_key(f"{delivery.id}:refused")
+            await self._send(bot, address, Reply(text=refusal_notice(outcome), key=key))
+        return outcome
 
     async def _edit(
         self, bot: ConnectedBot, address: Address, platform_id: str, reply: Reply

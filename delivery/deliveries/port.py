@@ -39,6 +39,8 @@ class Outcome:
     """This attempt or an earlier one may have arrived; the sink checks before it sends again."""
     unreached: bool = False
     """The receiver was not reached, which says little about this delivery."""
+    content_refused: bool = False
+    """The platform refuses what was to be sent, not the address."""
     address_dead: bool = False
     disable_endpoint: bool = False
     status: int | None = None

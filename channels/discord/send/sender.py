@@ -21,7 +21,15 @@ from channels.discord.send import markup, rendering
 from channels.discord.send.confidential import REFERENCE_PARTS, ConfidentialMessages, parse_token
 from channels.discord.send.deferred_replies import DeferredReplies, DeferredReply
 from channels.discord.send.rendering import TEXT_LIMIT
-from channels.errors import Ambiguous, ChannelError, Rejected, Undeliverable, Unreachable, Unsupported
+from channels.errors import (
+    Ambiguous,
+    ChannelError,
+    Rejected,
+    ThreadUndeliverable,
+    Undeliverable,
+    Unreachable,
+    Unsupported,
+)
 from channels.message import (
     Address,
     ButtonPress,
@@ -271,9 +279,16 @@ class DiscordSender(Sender):
         return await self._call(call(plain), address, **others)
 
     async def _call(self, request: Awaitable[Any], address: Address, **others: str) -> Any:
-        """Call; raise Undeliverable instead of MissingAccess if the bot was removed from the server."""
+        """Call; raise Undeliverable instead of MissingAccess if the bot was removed from the server.
+
+        To Discord a thread is a channel of its own: what it refuses concerns the thread alone.
+        """
         try:
             return await self._api.call(request, **others)
+        except Undeliverable as error:
+            if address.thread is not None:
+                raise ThreadUndeliverable(str(error)) from None
+            raise
         except MissingAccess:
             if await self._is_removed_from_guild(address):
                 raise Undeliverable("the bot is not in this server any more") from None

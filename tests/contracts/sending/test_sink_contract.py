@@ -15,6 +15,7 @@ from channels.errors import (
     NotPermitted,
     RateLimited,
     Rejected,
+    ThreadUndeliverable,
     Unauthorized,
     Undeliverable,
     Unreachable,
@@ -121,7 +122,8 @@ async def test_an_unknown_target_is_an_outcome(harness: SinkHarness) -> None:
         (Ambiguous("x"), Outcome(kind=OutcomeKind.AMBIGUOUS, uncertain=True)),
         (NotPermitted("Send Messages"), Outcome(kind=OutcomeKind.OPERATOR)),
         (Undeliverable("x"), Outcome(kind=OutcomeKind.GIVE_UP, address_dead=True)),
-        (Rejected("x"), Outcome(kind=OutcomeKind.GIVE_UP)),
+        (ThreadUndeliverable("x"), Outcome(kind=OutcomeKind.GIVE_UP)),
+        (Rejected("x"), Outcome(kind=OutcomeKind.GIVE_UP, content_refused=True)),
         (Unauthorized("x"), Outcome(kind=OutcomeKind.OPERATOR)),
         (ConnectedElsewhere("x"), Outcome(kind=OutcomeKind.OPERATOR)),
     ],
@@ -134,6 +136,15 @@ async def test_a_platform_s_errors_are_judged_by_their_remedy(error: Exception, 
     outcome = await make_chat_sink(channel).send(make_delivery())
     assert replace(outcome, detail="") == expected
     assert outcome.detail
+
+
+async def test_a_refused_text_is_replaced_by_the_reason() -> None:
+    """The person who waits reads why there is no answer; the delivery still counts as refused."""
+    channel = MemoryChannel()
+    channel.errors.append(Rejected("send: blocked by\n  moderation."))
+    outcome = await make_chat_sink(channel).send(make_delivery())
+    assert outcome.kind is OutcomeKind.GIVE_UP
+    assert channel.texts("42") == ["The platform refused my message (send: blocked by moderation)."]
 
 
 async def test_what_shows_already_is_edited_however_often() -> None:

@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from channels.errors import Ambiguous, NotPermitted, RateLimited, Rejected, Unauthorized, Undeliverable
+from channels.errors import (
+    Ambiguous,
+    NotPermitted,
+    RateLimited,
+    Rejected,
+    ThreadUndeliverable,
+    Unauthorized,
+    Undeliverable,
+    Unreachable,
+)
 from channels.message import Button, Message, RoomKind
 from channels.port import Connection, WebhookRequest
 from channels.slack import plugin
@@ -204,6 +213,11 @@ async def test_an_edit_takes_the_buttons_away(simulator: Simulator, slack: Conne
         ("ratelimited", RateLimited),
         ("channel_not_found", Undeliverable),
         ("is_archived", Undeliverable),
+        ("thread_not_found", ThreadUndeliverable),
+        ("restricted_action_thread_locked", ThreadUndeliverable),
+        ("cannot_reply_to_message", ThreadUndeliverable),
+        ("team_added_to_org", Unreachable),
+        ("external_channel_migrating", Unreachable),
         ("not_in_channel", NotPermitted),
         ("restricted_action", NotPermitted),
         ("messages_tab_disabled", NotPermitted),
@@ -232,12 +246,13 @@ def test_a_missing_permission_names_itself_and_what_to_do() -> None:
     ("method", "word", "scope"),
     [
         ("chat.postMessage", "ratelimited", "room"),
-        ("chat.postMessage", "message_limit_exceeded", "account"),
-        ("files.completeUploadExternal", "ratelimited", "account"),
+        ("chat.postMessage", "message_limit_exceeded", "room"),
+        ("files.completeUploadExternal", "ratelimited", "room"),
+        ("users.info", "ratelimited", "account"),
     ],
 )
 def test_a_rate_limit_holds_what_it_concerns(method: str, word: str, scope: str) -> None:
-    """A limit of one method in one channel holds that room, one of the workspace everything."""
+    """A limit of a method that concerns a room holds that room: no other method, and no other workspace."""
     error = translate_error(word, method=method, retry_after=7)
     assert isinstance(error, RateLimited)
     assert (error.scope, error.retry_after) == (scope, 7)
