@@ -1,15 +1,10 @@
-"""Clean text and parse button ids for Discord."""
+"""Parse button ids of Discord."""
 
 from __future__ import annotations
 
 import re
 
 _PROMPT = re.compile(r"\?([0-9]{2})(.*)", re.DOTALL)
-
-
-def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def parse_custom_id(custom: str) -> tuple[str, str]:

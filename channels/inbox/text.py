@@ -6,14 +6,37 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+UNKNOWN_MEDIA_TYPE = "application/octet-stream"
 _EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which UTF-8 cannot encode."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def clean(text: object) -> str:
     """Return text without lone surrogates and NUL, which databases do not store; "" for other values."""
-    if not isinstance(text, str):
-        return ""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\0", "\ufffd")
+    return replace_surrogates(text).replace("\0", "\ufffd") if isinstance(text, str) else ""
+
+
+def bare_file_name(name: object, *, otherwise: str) -> str:
+    """Return the last part of a file name that a platform gives, or another name if it has none."""
+    bare = clean(name).replace("\\", "/").rpartition("/")[2].strip()
+    return bare if bare not in {"", ".", ".."} else otherwise
+
+
+def form_file_name(name: str) -> str:
+    """Return a file name that is valid in the header of a form field."""
+    shown = "".join(one for one in replace_surrogates(name) if one.isprintable() and one not in '"\\')
+    return shown.strip() or "file"
+
+
+def form_media_type(media_type: str) -> str:
+    """Return a media type that is valid in the header of a form field."""
+    kind, slash, rest = media_type.partition("/")
+    plain = kind.isascii() and rest.isascii() and "\n" not in rest and "\r" not in rest
+    return media_type if slash and plain else UNKNOWN_MEDIA_TYPE
 
 
 def identifier(value: object) -> str:

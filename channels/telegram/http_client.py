@@ -11,9 +11,9 @@ from typing import Any
 
 import aiohttp
 
+from channels.inbox.text import replace_surrogates
 from channels.telegram.errors import BotApiError, NotSent
 from channels.telegram.library import BaseRequest, NetworkError, RequestData
-from channels.telegram.text import replace_surrogates
 from egress.policy import EgressRefused
 
 TIMEOUT_SECONDS = 30.0

@@ -1,4 +1,4 @@
-"""Measure and clean text for Telegram."""
+"""Measure text for Telegram."""
 
 from __future__ import annotations
 
@@ -19,13 +19,3 @@ def is_group(room: str) -> bool:
 def measure(text: str) -> int:
     """Return the length in UTF-16 units, as Telegram measures text."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
-def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def clean(text: str) -> str:
-    """Replace lone surrogates and NUL, which databases do not store."""
-    return replace_surrogates(text).replace("\0", "\ufffd")

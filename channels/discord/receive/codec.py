@@ -17,7 +17,8 @@ from pydantic import ValidationError
 
 from channels.discord import commands, payloads
 from channels.discord.payloads import Bot, snowflake_time
-from channels.discord.text import parse_custom_id, replace_surrogates
+from channels.discord.text import parse_custom_id
+from channels.inbox.text import UNKNOWN_MEDIA_TYPE, bare_file_name, clean
 from channels.message import (
     Address,
     Attachment,
@@ -52,7 +53,7 @@ class _EventContext:
     event_number: str
 
     def key(self, *parts: object) -> str:
-        return ":".join([self.bot.id, *(_clean(str(part)) for part in parts)])
+        return ":".join([self.bot.id, *(clean(str(part)) for part in parts)])
 
 
 def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
@@ -157,14 +158,14 @@ def _quoted(replied: payloads.ReferencedMessage | None) -> QuotedMessage | None:
     if replied is None or replied.id is None:
         return None
     author = _author(replied.author, None) if replied.author else Author(id="")
-    return QuotedMessage(author=author, text=_clean(replied.content).strip(), platform_id=replied.id)
+    return QuotedMessage(author=author, text=clean(replied.content).strip(), platform_id=replied.id)
 
 
 def _reaction(raw: object, context: _EventContext) -> Reaction | IgnoredUpdate:
     reaction = payloads.MessageReaction.model_validate(raw)
     if reaction.user_id == context.bot.id:
         return IgnoredUpdate(reason="the bot's own reaction")
-    emoji, added = _clean(reaction.emoji.name or ""), context.event_type == "MESSAGE_REACTION_ADD"
+    emoji, added = clean(reaction.emoji.name or ""), context.event_type == "MESSAGE_REACTION_ADD"
     user = (
         reaction.member.user
         if reaction.member and reaction.member.user
@@ -223,7 +224,7 @@ def _slash_command(context: _InteractionContext) -> Message | Command | IgnoredU
         _room_kind(context.interaction.guild_id),
     )
     given = next((option.value for option in context.data.options if isinstance(option.value, str)), "")
-    words = _clean(given).strip()
+    words = clean(given).strip()
     if name in commands.COMMANDS:
         return Command(
             key=context.key,
@@ -249,7 +250,7 @@ def _slash_command(context: _InteractionContext) -> Message | Command | IgnoredU
 
 
 def _button_press(context: _InteractionContext, message: str) -> ButtonPress | IgnoredUpdate:
-    chosen, prompt = parse_custom_id(_clean(context.data.custom_id))
+    chosen, prompt = parse_custom_id(clean(context.data.custom_id))
     submitted = context.interaction.type == MODAL
     if prompt and not submitted:
         return IgnoredUpdate(reason="a press that first asks for a comment")
@@ -272,7 +273,7 @@ def _modal_text(content: payloads.InteractionData) -> str:
         for row in content.components
         for field in (*row.components, *([row.component] if row.component else []))
     ]
-    return "\n".join(_clean(field.value).strip() for field in fields if field.value.strip())
+    return "\n".join(clean(field.value).strip() for field in fields if field.value.strip())
 
 
 _DECODERS: Mapping[str, Callable[[object, _EventContext], Update | IgnoredUpdate]] = {
@@ -300,18 +301,18 @@ def _address(location: payloads.Channel | None, channel_id: str, guild: str | No
 def _author(user: payloads.User, member: payloads.Member | None, *, is_bot: bool = False) -> Author:
     nick = member.nick if member else None
     return Author(
-        id=user.id, name=_clean(nick or user.global_name or user.username), is_bot=user.bot or is_bot
+        id=user.id, name=clean(nick or user.global_name or user.username), is_bot=user.bot or is_bot
     )
 
 
 def _text(message: payloads.Message, bot: Bot) -> tuple[str, bool, bool]:
     """Return the text with names for mentions, whether the bot is mentioned, and whether first."""
-    text = _clean(message.content).strip()
+    text = clean(message.content).strip()
     mention = re.compile(rf"<@!?{bot.id}>")
     mentioned = bool(mention.search(text)) or any(user.id == bot.id for user in message.mentions)
     start = mention.match(text)
     text = text[start.end() :].lstrip(" ,:\n\t") if start else text
-    names = {user.id: _clean(user.global_name or user.username) for user in message.mentions}
+    names = {user.id: clean(user.global_name or user.username) for user in message.mentions}
     names[bot.id] = bot.username
     named_text = re.sub(r"<@!?([0-9]{1,20})>", lambda found: _mention_name(found, names), text)
     return named_text, mentioned, start is not None
@@ -324,15 +325,9 @@ def _mention_name(found: re.Match[str], names: Mapping[str, str]) -> str:
 
 def _attachment(message: payloads.Message, file: payloads.Attachment) -> Attachment:
     """Return the attachment; `ref` names the message, because file URLs expire."""
-    given = _clean(file.filename).replace("\\", "/").rpartition("/")[2].strip()
     return Attachment(
-        name=given if given not in {"", ".", ".."} else f"file-{file.id}",
-        media_type=_clean(file.content_type or "application/octet-stream").partition(";")[0],
+        name=bare_file_name(file.filename, otherwise=f"file-{file.id}"),
+        media_type=clean(file.content_type or UNKNOWN_MEDIA_TYPE).partition(";")[0],
         size=max(0, file.size),
         ref=f"{message.channel_id}/{message.id}/{file.id}",
     )
-
-
-def _clean(text: str) -> str:
-    """Replace lone surrogates and NUL, which databases do not store."""
-    return replace_surrogates(text).replace("\0", "\ufffd")

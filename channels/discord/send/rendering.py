@@ -11,7 +11,8 @@ import discord
 from discord import ui
 from discord.http import MultipartParameters, handle_message_parameters
 
-from channels.discord.text import parse_custom_id, replace_surrogates
+from channels.discord.text import parse_custom_id
+from channels.inbox.text import replace_surrogates
 from channels.message import Address, Button
 
 MAX_BUTTONS = 25

@@ -14,7 +14,7 @@ from typing import Any
 import discord
 import structlog
 
-from channels.discord import payloads, text
+from channels.discord import payloads
 from channels.discord.api import Api
 from channels.discord.errors import MissingAccess, UnknownResource
 from channels.discord.send import markup, rendering
@@ -30,6 +30,7 @@ from channels.errors import (
     Unreachable,
     Unsupported,
 )
+from channels.inbox.text import form_file_name, form_media_type
 from channels.message import (
     Address,
     ButtonPress,
@@ -202,10 +203,10 @@ class DiscordSender(Sender):
             raise Rejected(
                 f"{file.name} has {len(file.content)} bytes, more than Discord's limit of {UPLOAD_LIMIT}"
             )
-        attachment = discord.File(io.BytesIO(file.content), _file_name(file))
+        attachment = discord.File(io.BytesIO(file.content), form_file_name(file.name))
         with rendering.message(file.caption[:TEXT_LIMIT], nonce=nonce(key), files=(attachment,)) as message:
             for part in (message.multipart or ())[1:]:
-                part["content_type"] = _media_type(file)
+                part["content_type"] = form_media_type(file.media_type)
             send = self._api.bot.send_message(rendering.channel_id_of(address), params=message)
             return _parse_sent(await self._call(send, address, name="upload", needs="Attach Files"))
 
@@ -337,20 +338,6 @@ def _render(text: str) -> str:
     """Render the text; if the result is too long, send the source unchanged."""
     rendered = markup.render(text)
     return rendered if rendered.strip() and len(rendered) <= TEXT_LIMIT else text
-
-
-def _file_name(file: File) -> str:
-    """Return a name that is valid in the header of a form field."""
-    shown = "".join(
-        one for one in text.replace_surrogates(file.name) if one.isprintable() and one not in '"\\'
-    )
-    return shown.strip() or "file"
-
-
-def _media_type(file: File) -> str:
-    kind, slash, rest = file.media_type.partition("/")
-    plain = kind.isascii() and rest.isascii() and "\n" not in rest and "\r" not in rest
-    return file.media_type if slash and plain else "application/octet-stream"
 
 
 def _parse_sent(result: object) -> SentMessage:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
+from channels.inbox.text import bare_file_name
 from channels.message import (
     Address,
     Attachment,
@@ -207,9 +208,8 @@ def _is_available(file: File) -> bool:
 
 
 def _attachment(file: File) -> Attachment:
-    given = slack_text.clean(file.name or "").replace("\\", "/").rpartition("/")[2].strip()
     return Attachment(
-        name=given if given not in {"", ".", ".."} else f"file-{slack_text.clean(file.id)}",
+        name=bare_file_name(file.name, otherwise=f"file-{slack_text.clean(file.id)}"),
         media_type=slack_text.clean(file.mimetype or "application/octet-stream"),
         size=max(0, file.size or 0),
         ref=slack_text.clean(file.url_private_download or file.url_private or file.id),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from channels.inbox.text import bare_file_name, clean
 from channels.message import Attachment
 from channels.telegram.payloads import File, Message
-from channels.telegram.text import clean
 
 _DEFAULT_TYPES = {
     "document": ("", "application/octet-stream"),
@@ -39,9 +39,8 @@ def _sticker_type(sticker: File) -> tuple[str, str]:
 
 
 def _attachment(file: File, name: str, media_type: str) -> Attachment:
-    given = clean(file.file_name or "").replace("\\", "/").rpartition("/")[2].strip()
     return Attachment(
-        name=given if given not in {"", ".", ".."} else name,
+        name=bare_file_name(file.file_name, otherwise=name),
         media_type=clean(file.mime_type or media_type),
         size=max(0, file.file_size or 0),
         ref=clean(file.file_id),

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
+from channels.inbox.text import clean
 from channels.message import (
     Address,
     Author,
@@ -37,7 +38,6 @@ from channels.telegram.payloads import (
     User,
 )
 from channels.telegram.receive.attachments import attachments
-from channels.telegram.text import clean
 
 _ALBUM = re.compile(r"[\w-]{1,64}", re.ASCII)
 

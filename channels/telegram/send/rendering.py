@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from channels.inbox.text import replace_surrogates
 from channels.message import Address, Button, Reply
-from channels.telegram.text import replace_surrogates
 
 
 def target(address: Address) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from channels.errors import Rejected, Undeliverable
+from channels.inbox.text import replace_surrogates
 from channels.message import (
     Address,
     ButtonPress,
@@ -25,7 +26,7 @@ from channels.telegram.send.drafts import DraftPreviews
 from channels.telegram.send.reactions import Reactions
 from channels.telegram.send.rendering import inline_keyboard, message_fields, reply_parameters, target
 from channels.telegram.send.uploads import Uploads
-from channels.telegram.text import is_group, measure, replace_surrogates
+from channels.telegram.text import is_group, measure
 
 TEXT_LIMIT = 4096
 DOWNLOAD_LIMIT = 20_000_000

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from channels.errors import NotPermitted, Rejected
+from channels.inbox.text import replace_surrogates
 from channels.markup import split
 from channels.message import Address, File, Reply, SentMessage
 from channels.telegram.api import Api, parse_sent
@@ -14,7 +15,7 @@ from channels.telegram.errors import is_about_markup
 from channels.telegram.library import InputFile
 from channels.telegram.send import markup
 from channels.telegram.send.rendering import target
-from channels.telegram.text import measure, replace_surrogates
+from channels.telegram.text import measure
 
 UPLOAD_LIMIT = 50_000_000
 PHOTO_LIMIT = 10_000_000
