@@ -273,7 +273,8 @@ def write_durably(path: Path, content: bytes) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        os.write(descriptor, content)
+        while content:
+            content = content[os.write(descriptor, content) :]
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

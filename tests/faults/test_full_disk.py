@@ -1,8 +1,9 @@
-"""G13: a disk that fills up under the broker loses nothing confirmed, and space is enough to recover."""
+"""G13: a disk that fills up loses nothing confirmed, nor the end of a job, and space is enough to recover."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
@@ -19,6 +20,10 @@ from delivery.errors import AppendConflict, DeliveryError
 from delivery.events.event import Event, EventType
 from gateway.infra.data_dir import DataDirLock
 from gateway.infra.embedded_nats import EmbeddedNats, open_embedded_nats
+from sandbox.lifecycle.external import open_provider
+from sandbox.model import BackgroundJob, BackgroundJobState
+from sandbox.testing.waiting import until, wait_for_job, wait_for_output
+from sandbox_rigs import VARIANTS
 
 PADDING = "x" * 50_000
 
@@ -125,3 +130,29 @@ def _fill_disk(file: FileIO) -> None:
             file.write(b"\0" * 65536)
     except OSError:
         return
+
+
+async def test_a_job_that_ends_on_a_full_disk_keeps_its_exit_code_and_output(small_disk: Path) -> None:
+    """The job counts as running until there is space to record its end; then its own end is reported."""
+    rig = VARIANTS["host"]["rlimits"](small_disk)
+    async with open_provider(rig.plugin, rig.settings, rig.provider_context) as provider:
+        sandbox = await provider.create(rig.spec())
+        script = "touch hold; echo before; while [ -e hold ]; do sleep 0.05; done; echo after; exit 3"
+        await sandbox.spawn(BackgroundJob(id="job_1", script=script, token="t"))
+        await wait_for_output(sandbox, "job_1", b"before")
+        (started,) = small_disk.rglob("jobs/*/started")
+        supervisor = json.loads(started.read_bytes())["pid"]
+        with (small_disk / "filler").open("wb", buffering=0) as filler:
+            _fill_disk(filler)
+            (rig.workspace / "hold").unlink()
+            _fill_disk(filler)
+            await until(lambda: asyncio.to_thread(_has_no_children, supervisor))
+            assert (await sandbox.report("job_1")).state is BackgroundJobState.RUNNING
+        (small_disk / "filler").unlink()
+        report = await wait_for_job(sandbox, "job_1")
+        assert (report.exit_code, report.output) == (3, b"before\nafter\n")
+
+
+def _has_no_children(process: int) -> bool:
+    children = Path(f"/proc/{process}/task/{process}/children")
+    return not children.exists() or not children.read_bytes().strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -37,14 +38,18 @@ def backup(
     if target.resolve().is_relative_to(settings.data_dir.resolve()):
         raise UsageError("the copy cannot be inside the data directory")
     target.mkdir(mode=0o700, parents=True)
-    with progress("copying the database"):
-        said = _copy_database(settings, target)
-    with progress("copying files"):
-        changed = _copy_files(settings.data_dir, target)
+    try:
+        with progress("copying the database"):
+            said = _copy_database(settings, target)
+        with progress("copying files"):
+            missing = _copy_files(settings.data_dir, target)
+    except CommandFailed:
+        shutil.rmtree(target, ignore_errors=True)  # nobody may take a part for a backup
+        raise
     typer.echo(f"{said}; files copied to {target}, which contains keys: protect it")
-    if changed:
+    if missing:
         typer.echo(
-            f"{changed} files changed or disappeared during the copy, and are missing or partial", err=True
+            f"{missing} files disappeared during the copy or are no regular files, and are missing", err=True
         )
 
 
@@ -81,9 +86,19 @@ def _excluded(source: Path) -> Callable[[str, list[str]], set[str]]:
 
 
 def _copy_files(source: Path, target: Path) -> int:
-    """Copy the other files, after the database, so that files of its rows exist; returns how many failed."""
+    """Copy the other files, after the database, so that files of its rows exist; returns how many are missing.
+
+    Raises CommandFailed if a file that exists cannot be copied.
+    """
     try:
         shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=_excluded(source))
     except shutil.Error as errors:
-        return len(errors.args[0])
-    return 0
+        failures = errors.args[0]
+    except OSError as error:
+        failures = [(str(source), str(target), str(error))]
+    else:
+        return 0
+    for name, _copy, why in failures:
+        if why.startswith("[Errno") and not why.startswith(f"[Errno {errno.ENOENT}]"):
+            raise CommandFailed(f"{name} cannot be copied: {why}; the incomplete copy was removed")
+    return len(failures)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from sandbox.host.run.job_spec import OUTPUT, TRUNCATED
@@ -30,16 +31,20 @@ class OutputTail:
         return bytes(self._buffer)
 
     def flush(self) -> None:
-        """Replace the file by the present output; readers see the old or the new one."""
+        """Replace the file by the present output; readers see the old or the new one.
+
+        While the disk is full the old one stays, and a later call writes what is in memory.
+        """
         if not self.dirty:
             return
         content = self.content()
-        if self._truncated:
-            (self._directory / TRUNCATED).touch(mode=0o600)
         fresh = self._directory / f".{OUTPUT}"
-        fresh.write_bytes(content)
-        fresh.rename(self._directory / OUTPUT)
-        self.dirty = False
+        with suppress(OSError):
+            if self._truncated:
+                (self._directory / TRUNCATED).touch(mode=0o600)
+            fresh.write_bytes(content)
+            fresh.rename(self._directory / OUTPUT)
+            self.dirty = False
 
     def _cut(self) -> None:
         surplus = len(self._buffer) - self._limit

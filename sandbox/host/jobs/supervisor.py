@@ -10,6 +10,7 @@ Started by `sandbox.host.jobs.jobs`; imports the standard library and small modu
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -35,6 +36,7 @@ GRACE_SECONDS = 5.0
 FLUSH_SECONDS = 0.2
 CHUNK = 65536
 READY, ALREADY_STARTED = b"ready", b"known"
+DISK_FULL_PAUSE_SECONDS = 1.0
 CANNOT_START = 126
 
 
@@ -75,7 +77,7 @@ def supervise(directory: Path, spec: JobSpec, reply_pipe: int) -> None:
     runner = CommandRunner(directory, spec)
     _send_reply(reply_pipe, READY)
     code = runner.wait()
-    write_durably(directory / EXIT, json.dumps({"exit_code": code}).encode())
+    runner.record_end(code)
     CompletionReporter(spec.post).report(code, runner.output(), truncated=(directory / TRUNCATED).exists())
 
 
@@ -108,6 +110,7 @@ class CommandRunner:
     """Runs one command: collects its output, ends it on time-out or request, and returns its exit code."""
 
     def __init__(self, directory: Path, spec: JobSpec) -> None:
+        self._directory = directory
         self._spec = spec
         self._tail = OutputTail(directory, spec.output_limit)
         self._phase = Phase.RUNNING
@@ -140,9 +143,24 @@ class CommandRunner:
             self._kill_remaining()
             while selector.get_map() and selector.select(GRACE_SECONDS):
                 self._read_output(process.stdout, selector, 0)
-        self._tail.flush()
         code = process.returncode
         return 128 - code if code < 0 else code
+
+    def record_end(self, code: int) -> None:
+        """Write the rest of the output and the exit code; on a full disk, as soon as there is space.
+
+        Until then the lock is held, and the job counts as running.
+        """
+        while True:
+            self._tail.flush()
+            try:
+                write_durably(self._directory / EXIT, json.dumps({"exit_code": code}).encode())
+            except OSError as error:
+                if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                    raise
+                time.sleep(DISK_FULL_PAUSE_SECONDS)
+            else:
+                return
 
     def _start(self) -> subprocess.Popen[bytes] | None:
         spec = self._spec
