@@ -69,13 +69,23 @@ class SettingProblem:
 
 def mask(path: Iterable[str], value: object) -> str:
     """Show a value as it was given, unless its key names a secret."""
-    *above, last = ["", *(part for part in path if not part.isdigit())]
-    in_table = (bool(SECRET_TABLES.intersection(above[-1:])) and len(above) > 1) or "secret" in above
-    if in_table or (SECRET_KEY_PATTERN.search(last) and not _is_plain_url(value)):
+    if is_secret(path, value):
         return "'***'" if str(value).strip() else "''"
     shown = repr(value) if isinstance(value, str | bool | int | float | list) else f"<{type(value).__name__}>"
-    shown = URL_CREDENTIALS.sub("***@", shown)
+    shown = mask_credentials(shown)
     return shown if len(shown) <= 80 else f"{shown[:77]}…'"  # noqa: PLR2004 - a line of a terminal
+
+
+def is_secret(path: Iterable[str], value: object) -> bool:
+    """Return whether the key at a path, or a table that contains it, has secret values."""
+    *above, last = ["", *(part for part in path if not part.isdigit())]
+    in_table = (bool(SECRET_TABLES.intersection(above[-1:])) and len(above) > 1) or "secret" in above
+    return in_table or bool(SECRET_KEY_PATTERN.search(last) and not _is_plain_url(value))
+
+
+def mask_credentials(text: str) -> str:
+    """Replace the user and password of URLs in a text."""
+    return URL_CREDENTIALS.sub("***@", text)
 
 
 def _is_plain_url(value: object) -> bool:

@@ -38,7 +38,8 @@ def problem_for(sources: SettingSources, error: ErrorDetails, prefix: tuple[str,
         detail, remedy = "there is no such setting", "Remove it or correct its name"
     else:
         remedy = f"Set {'.'.join(keys)} or {variable_name(keys)}{_expected_value(sources.root, keys)}"
-    given = "" if error["type"] == "missing" else mask(keys, error["input"])
+    has_key = error["type"] not in {"missing", "extra_forbidden"}
+    given = mask(keys, error["input"]) if has_key else ""  # the value of a misspelt key may be secret
     return SettingProblem(key=".".join(keys), value=given, source=source, detail=detail, remedy=remedy)
 
 

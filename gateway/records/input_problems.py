@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from gateway.config.sources import is_secret, mask_credentials
 from gateway.records.errors import json_pointer
 from sandbox.config import ConfigProblem
 
@@ -135,9 +136,10 @@ def _count(number: int, noun: str) -> str:
 def _shown(error: ErrorDetails, below: str) -> str:
     """Return what was given, as JSON, unless it may be secret or is not a single value."""
     given = error["input"]
-    hidden = _PRIVATE & {*(str(part) for part in error["loc"]), *below.split("/")}
+    path = [*below.split("/"), *(str(part) for part in error["loc"])]
+    hidden = not _PRIVATE.isdisjoint(path) or is_secret(path, given)
     of_value = error["type"] not in ("extra_forbidden", "missing")
     if not of_value or hidden or not isinstance(given, str | int | float | bool | None):
         return ""
-    shown = json.dumps(given, ensure_ascii=False)
+    shown = mask_credentials(json.dumps(given, ensure_ascii=False))
     return f" (given: {shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + '…'})"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from io import FileIO
@@ -24,6 +23,7 @@ from sandbox.lifecycle.external import open_provider
 from sandbox.model import BackgroundJob, BackgroundJobState
 from sandbox.testing.waiting import until, wait_for_job, wait_for_output
 from sandbox_rigs import VARIANTS
+from small_disks import fill_disk, mount_small_disk
 
 PADDING = "x" * 50_000
 
@@ -31,15 +31,8 @@ PADDING = "x" * 50_000
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Mount a disk of 48 MB; needs the right to mount."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(place)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("mounting a small disk is not allowed here")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with mount_small_disk(tmp_path / "disk", 48) as place:
+        yield place
 
 
 class SmallDiskNats:
@@ -95,7 +88,7 @@ async def test_a_disk_filled_by_others_loses_nothing_and_recovers(
         await small_disk_nats.append()
     filler = small_disk / "filler"
     with filler.open("wb", buffering=0) as file:
-        _fill_disk(file)
+        fill_disk(file)
         async with asyncio.timeout(60):
             with pytest.raises(DeliveryError):
                 await _append_until_it_fails(small_disk_nats, file)
@@ -121,15 +114,7 @@ async def test_a_disk_filled_by_others_loses_nothing_and_recovers(
 async def _append_until_it_fails(rig: SmallDiskNats, file: FileIO) -> None:
     while True:
         await rig.append()
-        _fill_disk(file)
-
-
-def _fill_disk(file: FileIO) -> None:
-    try:
-        while True:
-            file.write(b"\0" * 65536)
-    except OSError:
-        return
+        fill_disk(file)
 
 
 async def test_a_job_that_ends_on_a_full_disk_keeps_its_exit_code_and_output(small_disk: Path) -> None:
@@ -140,17 +125,21 @@ async def test_a_job_that_ends_on_a_full_disk_keeps_its_exit_code_and_output(sma
         script = "touch hold; echo before; while [ -e hold ]; do sleep 0.05; done; echo after; exit 3"
         await sandbox.spawn(BackgroundJob(id="job_1", script=script, token="t"))
         await wait_for_output(sandbox, "job_1", b"before")
-        (started,) = small_disk.rglob("jobs/*/started")
-        supervisor = json.loads(started.read_bytes())["pid"]
+        supervisor = _supervisor_below(small_disk)
         with (small_disk / "filler").open("wb", buffering=0) as filler:
-            _fill_disk(filler)
+            fill_disk(filler)
             (rig.workspace / "hold").unlink()
-            _fill_disk(filler)
+            fill_disk(filler)
             await until(lambda: asyncio.to_thread(_has_no_children, supervisor))
             assert (await sandbox.report("job_1")).state is BackgroundJobState.RUNNING
         (small_disk / "filler").unlink()
         report = await wait_for_job(sandbox, "job_1")
         assert (report.exit_code, report.output) == (3, b"before\nafter\n")
+
+
+def _supervisor_below(directory: Path) -> int:
+    (started,) = directory.rglob("jobs/*/started")
+    return int(json.loads(started.read_bytes())["pid"])
 
 
 def _has_no_children(process: int) -> bool:

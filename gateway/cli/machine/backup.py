@@ -86,9 +86,9 @@ def _excluded(source: Path) -> Callable[[str, list[str]], set[str]]:
 
 
 def _copy_files(source: Path, target: Path) -> int:
-    """Copy the other files, after the database, so that files of its rows exist; returns how many are missing.
+    """Copy the other files, after the database, so that files of its rows exist.
 
-    Raises CommandFailed if a file that exists cannot be copied.
+    Returns how many are missing. Raises CommandFailed if a file that exists cannot be copied.
     """
     try:
         shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=_excluded(source))

@@ -1,4 +1,7 @@
-"""A copy continues on another machine: the queued turn, the open delivery, the job that is lost."""
+"""A copy continues on another machine: the queued turn, the open delivery, the job that is lost.
+
+A copy that is not complete is none.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from command_line import run_command_line
 from gateway.config.load import environment_without_ours
 from gateway_process import gateway
+from small_disks import mount_small_disk
 from turn_requests import ALLOWED, is_finished, item_states, poll_until, read_first_event, start_turn
 from webhook_receiver import WebhookReceiver, respond, webhook_receiver
 
@@ -115,3 +120,21 @@ async def test_a_copy_of_a_running_gateway_goes_on(tmp_path: Path) -> None:
         done = await poll_until(process, f"/status/{said['turnId']}", is_finished)
         assert "before" in done["output"]
         assert await process.events(said["conversationId"])
+
+
+def test_a_backup_that_does_not_fit_fails_and_leaves_nothing(tmp_path: Path) -> None:
+    """The command names the file and the reason, and a second try finds no remains in its way."""
+    data = tmp_path / "data"
+    assert run_command_line("migrate", "up", "--data", str(data)).exit_code == 0
+    (data / "workspaces").mkdir()
+    (data / "workspaces" / "large.bin").write_bytes(b"x" * 6_000_000)
+    with mount_small_disk(tmp_path / "disk", 4) as disk:
+        for _ in range(2):
+            failed = run_command_line("backup", str(disk / "copy"), "--data", str(data))
+            assert failed.exit_code == 1
+            assert "large.bin cannot be copied" in failed.stderr
+            assert "No space left on device" in failed.stderr
+            assert not (disk / "copy").exists()
+    copied = run_command_line("backup", str(tmp_path / "copy"), "--data", str(data))
+    assert copied.exit_code == 0
+    assert (tmp_path / "copy" / "workspaces" / "large.bin").stat().st_size == 6_000_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from api_server import ApiClient, open_api_server
 from gateway.observability.readiness import Health
 from gateway_process import channel_env, gateway
+from small_disks import mount_small_disk
 
 PATIENCE = 60.0
 
@@ -20,15 +20,8 @@ PATIENCE = 60.0
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Mount a disk of 64 MB; needs the right to mount."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("mounting a small disk is not allowed here")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with mount_small_disk(tmp_path / "disk", 64) as place:
+        yield place
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

@@ -315,6 +315,7 @@ def test_no_secret_is_printed(secret: str) -> None:
         "DOVECOTE_DATABASE_URL": f"mysql://u:{secret}@h/d",
         "DOVECOTE_CHANNELS__NOWHERE__BOT_TOKEN": secret,
         "DOVECOTE_PUBLIC_URL": f"ftp://u:{secret}@h",
+        "DOVECOTE_VENDORS__OPENAI_API_KEE": secret,
     }
     found = problems_of(lambda: load(env=wrong, directory=directory))
     assert len(found) == len(wrong)

@@ -138,6 +138,32 @@ def test_a_wrong_message_is_one_problem(
     assert {one.pointer: one.detail for one in to_problems(caught.value, given)} == expected
 
 
+class Guarded(BaseModel):
+    """A model whose values are secret by their names, or contain a password."""
+
+    headers: dict[str, int] = {}
+    env: dict[str, int] = {}
+    client_secret: int = 0
+    address: int = 0
+
+
+def test_no_problem_repeats_a_secret() -> None:
+    """A header, a variable, a secret and a password in a URL are not in the answer to a wrong request."""
+    given = {
+        "headers": {"Authorization": "Bearer canary"},
+        "env": {"MODE": "canary"},
+        "client_secret": "canary",
+        "address": "https://ada:canary@example.org",
+        "adress": "canary",
+    }
+    with pytest.raises(ValidationError) as caught:
+        Guarded.model_validate(given, strict=True, extra="forbid")
+    problems = to_problems(caught.value, given)
+    assert len(problems) == 5
+    assert "canary" not in str(problems)
+    assert "***@example.org" in str(problems)
+
+
 def test_a_wrong_frame_is_explained_in_words_of_json() -> None:
     """The error of a WebSocket frame names its own field, and never repeats a key."""
     with pytest.raises(ProtocolError) as caught:
