@@ -97,7 +97,9 @@ class Api:
         enterprise = str(me.get("enterprise_id") or "")
         header = headers.get("x-oauth-scopes")
         scopes = None if header is None else frozenset(filter(None, map(str.strip, header[:8000].split(","))))
-        return Bot(id=me["user_id"], bot_id=bot_id, team=team, enterprise=enterprise), scopes
+        is_org_wide = me.get("is_enterprise_install") is True
+        bot = Bot(id=me["user_id"], bot_id=bot_id, team=team, enterprise=enterprise, is_org_wide=is_org_wide)
+        return bot, scopes
 
     async def socket_url(self) -> str:
         """Return the URL for a Socket Mode connection; raises ChannelError."""
@@ -140,6 +142,8 @@ class Api:
                 await read_bounded(response)
         except CONNECTION_ERRORS as error:
             raise connection_error("upload", error) from error
+        if response.status == HTTPStatus.FORBIDDEN:
+            raise Unreachable("upload: HTTP 403")  # of this URL, which the next attempt replaces
         if response.status != HTTPStatus.OK:
             raise http_error("upload", response)
 

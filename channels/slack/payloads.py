@@ -23,6 +23,8 @@ class Bot:
     team: str = ""
     enterprise: str = ""
     """The organisation of Enterprise Grid, if the workspace is in one."""
+    is_org_wide: bool = False
+    """Whether the app is installed in all workspaces of the organisation."""
 
 
 class PayloadModel(BaseModel):
@@ -147,6 +149,7 @@ class View(PayloadModel):
     id: Id
     callback_id: str = ""
     private_metadata: Annotated[str, StringConstraints(max_length=3000)] = ""
+    app_installed_team_id: str = ""
     state: dict[str, Any] = Field(default_factory=dict)
 
 

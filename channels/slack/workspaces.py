@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import structlog
-from slack_sdk.errors import SlackApiError
+from slack_sdk.errors import SlackApiError, SlackTokenRotationError
 from slack_sdk.oauth.installation_store import Bot as InstalledBot
 from slack_sdk.oauth.token_rotation.async_rotator import AsyncTokenRotator
 
-from channels.errors import ChannelError, Unauthorized
+from channels.errors import ChannelError
 from channels.message import Address
 from channels.slack.api import Api
 from channels.slack.installations import ChannelInstallationStore
@@ -22,6 +22,8 @@ from channels.slack.payloads import Bot
 
 ROTATE_MINUTES = 120
 """Minutes before a token expires when it is replaced; it lives for twelve hours."""
+
+_ROTATION_ERRORS = (SlackApiError, SlackTokenRotationError, KeyError, TypeError, ValueError)
 
 TEAM, ENTERPRISE = "team", "enterprise"
 UNINSTALL_EVENTS = frozenset({"app_uninstalled", "tokens_revoked"})
@@ -55,12 +57,18 @@ class SingleWorkspace(SlackWorkspaces):
 
     def __init__(self, api: Api, bot: Bot) -> None:
         self._workspace = Workspace(bot=bot, api=api)
+        self._has_ignored = False
 
     async def find(self, *, team: str, enterprise: str) -> Workspace | None:
         """Return the workspace, None for any other."""
-        del enterprise
-        own = self._workspace.bot.team
-        return None if own and team and team != own else self._workspace
+        bot = self._workspace.bot
+        own, given = (bot.enterprise, enterprise) if bot.is_org_wide else (bot.team, team)
+        if own and given and given != own:
+            if not self._has_ignored:
+                log.warning("slack.workspace_ignored", workspace=given, reason="the bot_token is not of it")
+            self._has_ignored = True
+            return None
+        return self._workspace
 
     async def delete(self, event: Mapping[str, Any], *, team: str, enterprise: str, at: float) -> None:
         """Leave the token, which belongs to the channel's settings."""
@@ -80,9 +88,14 @@ class InstalledWorkspaces(SlackWorkspaces):
             client=api.client(None),
         )
         self._rotation = asyncio.Lock()
+        self._refused_tokens = set[str]()
 
     async def find(self, *, team: str, enterprise: str) -> Workspace | None:
-        """Return a workspace with a token that is valid now."""
+        """Return a workspace, with the token that is to be used now.
+
+        An expired token that Slack refuses to replace is returned too: what the workspace sends is kept, and
+        a call with the token is refused until the app is installed again.
+        """
         installed = await self._store.async_find_bot(enterprise_id=enterprise, team_id=team)
         if installed is None:
             return None
@@ -119,18 +132,20 @@ class InstalledWorkspaces(SlackWorkspaces):
             installed = await self._store.async_find_bot(enterprise_id=enterprise, team_id=team)
             if installed is None or not _is_expiring(installed):
                 return installed
+            if installed.bot_refresh_token in self._refused_tokens:
+                return installed
             try:
                 rotated = await self._rotator.perform_bot_token_rotation(
                     bot=installed, minutes_before_expiration=ROTATE_MINUTES
                 )
-            except (SlackApiError, ChannelError, KeyError, TypeError, ValueError) as error:
+            except (*_ROTATION_ERRORS, ChannelError) as error:
                 return await self._after_failed_rotation(installed, error)
             if rotated is not None:
                 await self._store.async_save_bot(rotated)
             return rotated or installed
 
-    async def _after_failed_rotation(self, installed: InstalledBot, error: Exception) -> InstalledBot | None:
-        """Return the token of another replica, or the old one while it is valid; else raise Unauthorized."""
+    async def _after_failed_rotation(self, installed: InstalledBot, error: Exception) -> InstalledBot:
+        """Return the token of another replica, or the old one; raise ChannelError if that has expired."""
         found = await self._store.async_find_bot(
             enterprise_id=installed.enterprise_id,
             team_id=installed.team_id,
@@ -138,12 +153,14 @@ class InstalledWorkspaces(SlackWorkspaces):
         )
         if found is not None and found.bot_token_expires_at != installed.bot_token_expires_at:
             return found
-        log.warning("slack.token_not_rotated", workspace=installed.team_id, error=type(error).__name__)
-        if (installed.bot_token_expires_at or 0) > time.time():
-            return installed
-        if isinstance(error, ChannelError):
+        is_valid = (installed.bot_token_expires_at or 0) > time.time()
+        remedy = "it is used until it expires" if is_valid else "it has expired: install the app again"
+        log.warning("slack.token_not_rotated", workspace=installed.team_id, error=repr(error), detail=remedy)
+        if isinstance(error, ChannelError) and not is_valid:
             raise error
-        raise Unauthorized(f"the token of workspace {installed.team_id} has expired: install the app again")
+        if isinstance(error, SlackTokenRotationError) and installed.bot_refresh_token:
+            self._refused_tokens.add(installed.bot_refresh_token)
+        return installed
 
 
 def _is_expiring(installed: InstalledBot) -> bool:

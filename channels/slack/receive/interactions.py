@@ -131,7 +131,8 @@ def _submission(submission: ViewSubmission, channel: str, bot: Bot) -> ButtonPre
     if view.callback_id != CALLBACK_ID:
         return IgnoredUpdate(reason="a modal of another program")
     metadata = ModalMetadata.model_validate_json(view.private_metadata)
-    team = submission.team.id if submission.team else bot.team
+    # In Slack Connect the submission's team is the user's own, the press's is the app's.
+    team = view.app_installed_team_id or (submission.team.id if submission.team else bot.team)
     if (metadata.user, metadata.team) != (submission.user.id, team):
         return IgnoredUpdate(reason="a modal of another user or workspace")
     room = room_kind_of(metadata.room, None)

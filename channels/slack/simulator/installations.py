@@ -44,6 +44,11 @@ class Installations:
         self.revoke(self.teams[token])
         return {}
 
+    def revoke_refresh_tokens(self, team: str) -> None:
+        """Let no refresh token of a workspace be exchanged any more."""
+        tokens = self._refresh_tokens.items()
+        self._refresh_tokens = {token: owner for token, owner in tokens if owner != team}
+
     def access(self, given: Raw, authorization: str) -> Raw:
         """Carry out oauth.v2.access: exchange a code or a refresh token, each of which is valid once."""
         if _credentials(authorization, given) != (CLIENT_ID, CLIENT_SECRET):

@@ -51,6 +51,8 @@ class Server:
         self.scopes = scopes.ALL_SCOPES
         self.url = ""
         self.calls: list[tuple[str, Raw]] = []
+        self.upload_statuses: list[int] = []
+        """The statuses with which the next uploads of bytes fail."""
 
     def application(self) -> web.Application:
         """Return the web application."""
@@ -132,6 +134,8 @@ class Server:
     async def _answer_upload(self, request: web.Request) -> web.StreamResponse:
         number = request.match_info["file"]
         content = await request.read()
+        if self.upload_statuses:
+            return web.Response(status=self.upload_statuses.pop(0), text="<html>", content_type="text/html")
         if self._world.files.get(number, {}).get("size") != len(content):
             return web.Response(status=400)
         self.store_file(number, content)

@@ -62,6 +62,19 @@ def test_a_comment_comes_back_with_its_press(
     assert not any("\ud800" <= character <= "\udfff" for character in back.comment)
 
 
+def test_a_comment_from_another_organisation_is_accepted() -> None:
+    """In Slack Connect a submission's team is the person's own; the view names the app's workspace."""
+    reported = button_pressed(Button(label="x", data="a", prompt="y"))
+    asking = interactions.parse_modal_request(reported, BOT)
+    assert asking is not None
+    submitted = modal_submitted(asking.view, "not today", user="U0ADA")
+    submitted["payload"]["team"] = {"id": "T0OTHER"}
+    submitted["payload"]["view"] |= {"team_id": "T0OTHER", "app_installed_team_id": "T0TEAM"}
+    back = codec.decode(submitted, channel="chn_1", bot=BOT)
+    assert isinstance(back, ButtonPress)
+    assert back.comment == "not today"
+
+
 @given(DATA)
 def test_a_button_without_a_prompt_asks_for_nothing(data: str) -> None:
     """Its press is handled at once."""

@@ -11,6 +11,7 @@ from channels.slack.simulator.api.streaming import StreamMethods
 from channels.slack.simulator.api.structure import check_blocks, check_metadata, parse_flag, parse_json
 from channels.slack.simulator.api.uploads import FileMethods
 from channels.slack.simulator.failure import ApiFailure
+from channels.slack.simulator.installations import ENTERPRISE_PREFIX
 from channels.slack.simulator.world import APP, BOT_ID, BOT_USER, Post, Raw, World
 
 TEXT_LIMIT = 40_000
@@ -66,7 +67,14 @@ class Methods:
             "team_id": self._world.caller,
             "app_id": APP,
             **who,
+            **self._organisation(),
         }
+
+    def _organisation(self) -> Raw:
+        """Return what auth.test adds for the token of an org-wide installation."""
+        caller = self._world.caller
+        is_organisation = caller.startswith(ENTERPRISE_PREFIX)
+        return {"enterprise_id": caller, "is_enterprise_install": True} if is_organisation else {}
 
     def _post(self, given: Raw) -> Raw:
         room = self.get_writable_room(given)

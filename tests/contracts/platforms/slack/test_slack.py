@@ -29,7 +29,7 @@ from channels.slack.errors import translate_error
 from channels.slack.receive.signature import is_signed
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.outgoing import signature_headers
-from channels.testing.connections import UpdateRecorder, receiving
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
 from slack_connections import ROOM, SECRET, make_reply
 
 JSON = "application/json"
@@ -265,3 +265,15 @@ async def test_one_kind_of_content_can_fail(simulator: Simulator, slack: Connect
     with pytest.raises(Ambiguous, match=r"chat\.postMessage: HTTP 503"):
         await slack.sender.send(ROOM, make_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
     assert [post.text for post in simulator.messages()] == ["plain"]
+
+
+async def test_an_org_wide_token_receives_from_every_workspace(simulator: Simulator) -> None:
+    """auth.test names the organisation in place of a workspace; events name the workspace too."""
+    settings = simulator.settings()
+    simulator.server.installations.teams[str(settings["bot_token"])] = "E0GRID"
+    simulator.world.room("C0ROOM").enterprise = "E0GRID"
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, settings) as connection, receiving(connection, recorder):
+        await simulator.say("C0ROOM", "<@U0BOT> hello")
+        message = (await recorder.wait(1))[0]
+    assert isinstance(message, Message)

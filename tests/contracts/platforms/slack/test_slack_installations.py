@@ -184,6 +184,28 @@ async def test_an_expiring_token_is_replaced(simulator: Simulator, app: Connecti
     assert (simulator.server.installations.rotations, len(simulator.messages())) == (1, 3)
 
 
+@pytest.mark.parametrize("valid_seconds", [60, -60])
+async def test_a_token_that_cannot_be_replaced_stops_no_workspace(
+    simulator: Simulator, app: Connection, valid_seconds: int
+) -> None:
+    """Messages of both workspaces arrive, and the old token is used while it is valid."""
+    simulator.server.installations.expires_in = valid_seconds
+    await install(app, simulator, WEST)
+    simulator.server.installations.revoke_refresh_tokens(WEST)
+    simulator.server.installations.expires_in = 43_200
+    await install(app, simulator, EAST)
+    recorder = UpdateRecorder()
+    async with receiving(app, recorder):
+        for room in ("C0WEST", "C0EAST"):
+            await simulator.say(room, room)
+        west, east = await recorder.wait(2)
+        assert isinstance(west, Message)
+        assert isinstance(east, Message)
+        for message in (west, east) if valid_seconds > 0 else (east,):
+            await app.sender.send(message.address, make_reply(message.text))
+    assert simulator.messages()[-1].text == "C0EAST"
+
+
 @pytest.mark.parametrize("wrong", ["state", "cookie", "code", "error"])
 async def test_an_installation_without_a_start_is_refused(
     simulator: Simulator, app: Connection, notes: MemoryChannelState, wrong: str

@@ -43,6 +43,15 @@ async def test_an_ambiguous_upload_is_found(
     assert len(simulator.messages()) == int(carried_out)
 
 
+async def test_a_refused_upload_of_bytes_begins_again(simulator: Simulator, slack: Connection) -> None:
+    """A 403 concerns the URL that Slack gave, not the token: nothing was sent, and the next URL works."""
+    simulator.server.upload_statuses.append(403)
+    with pytest.raises(Unreachable):
+        await slack.sender.upload(ROOM, FILE, key="dlv_2.0")
+    await slack.sender.upload(ROOM, FILE, key="dlv_2.0")
+    assert len(simulator.messages()) == 1
+
+
 async def test_an_upload_that_was_cut_short_is_not_shared(simulator: Simulator, slack: Connection) -> None:
     """Slack checks the size, and an incomplete file is not visible."""
     await simulator.fail("internal_error", method="files.getUploadURLExternal")
