@@ -21,7 +21,8 @@ class ReceiverHealth(ReceiverStatus):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._open_at = self._changed_at = clock()
+        self._open_at = self._changed_at = self._receiving_at = clock()
+        self._received_seconds = 0.0
         self.is_receiving = False
         self.on_standby = False
         self.has_received = False
@@ -39,6 +40,11 @@ class ReceiverHealth(ReceiverStatus):
         """Record whether another replica receives, or why that is unknown."""
         self._update(is_receiving=self.is_receiving, on_standby=on_standby, reason=reason)
 
+    def take_received_seconds(self) -> float:
+        """Return how long this process has received at a stretch, at most, since the last call."""
+        taken, self._received_seconds = self._received_seconds, 0.0
+        return taken
+
     @property
     def is_open(self) -> bool:
         """Return whether updates are received now, in this process or by another replica."""
@@ -55,6 +61,10 @@ class ReceiverHealth(ReceiverStatus):
 
     def _update(self, *, is_receiving: bool, on_standby: bool, reason: str) -> None:
         was_open, self._open_at = self.is_open, self._last_open()
+        if self.is_receiving:
+            self._received_seconds = max(self._received_seconds, self._clock() - self._receiving_at)
+        if is_receiving and not self.is_receiving:
+            self._receiving_at = self._clock()
         self.is_receiving, self.on_standby = is_receiving, on_standby
         if self.is_open is not was_open:
             self._changed_at = self._clock()

@@ -11,7 +11,6 @@ from typing import Any
 
 import structlog
 
-from channels.errors import ChannelError
 from channels.message import Address
 from channels.port import (
     ChannelLimits,
@@ -30,6 +29,7 @@ from delivery.errors import DeliveryError, LeaseBusy
 from gateway.infra.replica_shares import RECEIVING, ReplicaShares
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
 from gateway.ingress.channel_health import ReceiverHealth
+from gateway.ingress.channel_retries import OPERATOR_RETRY_DELAYS, ChannelRetries
 from gateway.ingress.channel_state import SqlChannelState
 from gateway.ingress.open_channels import ChannelTask, OpenChannels
 from gateway.records.records import Records
@@ -39,8 +39,6 @@ from gateway.store.accounts.records import Record
 
 log = structlog.get_logger(__name__)
 
-RETRY_DELAYS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-OPERATOR_RETRY_DELAYS = (2.0, 5.0, 10.0, 30.0, 60.0)
 BROKER_RETRY_SECONDS = 1.0
 DATABASE_RETRY_SECONDS = 1.0
 RECONCILE_SECONDS = 30.0
@@ -66,6 +64,7 @@ class ChannelSupervisor(OpenChannels):
         token_buckets: TokenBucketStore | None = None,
         replica: str | None = None,
         lease_ttl: float = 6.0,
+        operator_retry_delays: Sequence[float] = OPERATOR_RETRY_DELAYS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(get_acceptor=get_acceptor, may_receive=may_receive)
@@ -80,6 +79,7 @@ class ChannelSupervisor(OpenChannels):
             else None
         )
         self._lease_ttl = lease_ttl
+        self._operator_retry_delays = operator_retry_delays
         self._clock = clock
         self._wake_event = asyncio.Event()
         self._draining = asyncio.Event()
@@ -203,7 +203,8 @@ class ChannelSupervisor(OpenChannels):
                 await channel.task
 
     async def _supervise(self, channel: ChannelTask) -> None:
-        tries = 0
+        """Open the channel again and again; while its receiver has failed, messages can still be sent."""
+        retries = ChannelRetries(channel.record.name, operator_delays=self._operator_retry_delays)
         while not channel.stop.is_set():
             try:
                 async with channel.plugin.open(
@@ -212,26 +213,21 @@ class ChannelSupervisor(OpenChannels):
                     SqlChannelState(self._database, channel.record.id, self._records.vault),
                     self._records.guard_of(channel.record),
                 ) as connection:
-                    channel.connection, channel.error, tries = connection, "", 0
-                    await self._receive(channel, connection)
-            except ChannelError as error:
-                channel.error = str(error)
-                wait = _retry_delay(
-                    tries, OPERATOR_RETRY_DELAYS if error.remedy == "operator" else RETRY_DELAYS
-                )
-                log.warning(
-                    "channel.disconnected", channel=channel.record.name, error=str(error), retry_in=wait
-                )
-            except Exception as error:  # the outermost loop of a channel: the others must go on
-                channel.error = str(error)
-                wait = _retry_delay(tries, RETRY_DELAYS)
-                log.exception("channel.failed", channel=channel.record.name)
-            else:
-                wait = 0.0
+                    channel.connection, channel.error = connection, ""
+                    try:
+                        await self._receive(channel, connection)
+                    except Exception as error:  # noqa: BLE001 - the outermost loop of a channel
+                        await self._wait_after(error, channel, retries)
+            except Exception as error:  # noqa: BLE001 - the others must go on
+                channel.connection = None
+                await self._wait_after(error, channel, retries)
             channel.connection = None
-            channel.health.disconnected(channel.error)
-            tries += 1
-            await wait_for_any(channel.stop, timeout=wait)
+
+    async def _wait_after(self, error: Exception, channel: ChannelTask, retries: ChannelRetries) -> None:
+        channel.error = str(error)
+        channel.health.disconnected(channel.error)
+        wait = retries.record(error, received_seconds=channel.health.take_received_seconds())
+        await wait_for_any(channel.stop, timeout=wait)
 
     async def _receive(self, channel: ChannelTask, connection: Connection) -> None:
         """Receive while this process holds the bot's lease; without it or paused, stand by and only send."""
@@ -304,10 +300,6 @@ class ChannelSupervisor(OpenChannels):
 
 def _lease_name(channel: ChannelTask) -> str:
     return f"a:{channel.plugin.name}:{channel.plugin.account(channel.settings)}"
-
-
-def _retry_delay(attempts: int, delays: Sequence[float]) -> float:
-    return delays[min(attempts, len(delays) - 1)]
 
 
 def _limits(plugin: ChannelPlugin, settings: ChannelSettings) -> ChannelLimits:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 import structlog
@@ -16,6 +15,7 @@ from channels.discord.receive.interactions import initial_response
 from channels.discord.receive.read_markers import ReadMarker, ReadMarkers
 from channels.discord.send.deferred_replies import DeferredReplies
 from channels.errors import ChannelError
+from channels.inbox.text import iso_time, mapping, mappings
 from channels.message import IgnoredUpdate, Update
 from channels.port import Accept, ChannelState
 
@@ -111,12 +111,12 @@ class EventHandler:
 
     async def _on_guild_create(self, guild: Raw, accept: Accept) -> None:
         """Read a server's channels that have unread messages, from when the bot joined."""
-        joined, guild_id, listed = _joined_snowflake(guild), guild.get("id"), set()
+        joined = payloads.time_snowflake(iso_time(guild.get("joined_at")))
+        guild_id, listed = guild.get("id"), set()
         for kind in ("channels", "threads"):
-            listed_channels = guild.get(kind)
-            for channel in listed_channels if isinstance(listed_channels, list) else ():
+            for channel in mappings(guild.get(kind)):
                 self._channel_types.remember(channel)
-                if isinstance(channel, dict) and isinstance(channel.get("id"), str):
+                if isinstance(channel.get("id"), str):
                     listed.add(channel["id"])
                     if self._backfill.has_unread(channel, joined):
                         await self._backfill_channel(channel["id"], guild_id, joined, accept)
@@ -148,7 +148,10 @@ class EventHandler:
         await self._accept({**event, "d": await self._with_channel(message)}, accept)
         if is_new:
             await self._record_accepted(message)
-            if _author(message) == self._bot.id and "interaction_metadata" not in message:
+            if (
+                mapping(message.get("author")).get("id") == self._bot.id
+                and "interaction_metadata" not in message
+            ):
                 await self._deferred.delete_pending(channel)
 
     async def _record_accepted(self, message: Raw, *, read: bool = False) -> None:
@@ -206,15 +209,3 @@ class EventHandler:
             log.warning("discord.interaction_ack_failed", error=str(error))
             return
         await self._deferred.on_acknowledged(decoded, interaction)
-
-
-def _author(message: Raw) -> str | None:
-    author = message.get("author")
-    return author.get("id") if isinstance(author, dict) else None
-
-
-def _joined_snowflake(guild: Raw) -> int:
-    try:
-        return payloads.time_snowflake(datetime.fromisoformat(str(guild.get("joined_at"))))
-    except (ValueError, OverflowError):
-        return 0

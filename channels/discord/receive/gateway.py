@@ -24,7 +24,7 @@ from yarl import URL
 
 from channels.discord.api import Api, connection_error
 from channels.discord.receive.gateway_sessions import GatewaySession
-from channels.discord.receive.identify_pace import IdentifyPace
+from channels.discord.receive.identify_pace import pace_for
 from channels.discord.rest import CLOSE_SECONDS, CONNECT_TIMEOUT_SECONDS, MAX_FRAME_BYTES
 from channels.discord.settings import DiscordSettings
 from channels.errors import Ambiguous, ChannelError, RateLimited, Unauthorized, Unreachable
@@ -155,11 +155,10 @@ class DiscordGateway:
         *,
         shard: int = 0,
         shards: int = 1,
-        pace: IdentifyPace | None = None,
     ) -> None:
         self._settings = settings
-        self._shard = shard
-        self._pace = pace or IdentifyPace()
+        self._shard, self._shards = shard, shards
+        self._pace = pace_for(settings)
         self._client = _client(api, settings, shard, shards)
         own = {"shard": self, "DEFAULT_GATEWAY": URL(settings.gateway_url)}
         self._socket_type: type[GatewaySocket] = type("ShardSocket", (GatewaySocket,), own)
@@ -180,7 +179,7 @@ class DiscordGateway:
         self._handle, self._receiving, self._save = handle, receiving, save or _forget
         self.is_receiving = False
         try:
-            turn = nullcontext() if self.session.can_resume else self._pace.turn()
+            turn = nullcontext() if self.session.can_resume else self._pace.turn(self._shards)
             async with turn:
                 socket = await self._connect()
             await self._receive(socket)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+import weakref
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -27,15 +27,35 @@ def identify_wait(times: Sequence[float], now: float, free: int = FREE_IDENTIFIE
 class IdentifyPace:
     """The turns of a bot's shards to begin a session."""
 
-    def __init__(self, shards: int = 1) -> None:
-        self._free = FREE_IDENTIFIES + shards - 1
-        self._times: deque[float] = deque(maxlen=self._free + 32)
+    def __init__(self) -> None:
+        self._times: list[float] = []
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait until a session may begin; one that was begun without an error counts."""
+    async def turn(self, shards: int = 1) -> AsyncIterator[None]:
+        """Wait until one of the shards may begin a session; one that was begun without an error counts."""
         async with self._lock:
-            await asyncio.sleep(identify_wait(self._times, time.monotonic(), self._free))
+            times, free = self.begun(), FREE_IDENTIFIES + shards - 1
+            await asyncio.sleep(identify_wait(times, time.monotonic(), free))
             yield
-            self._times.append(time.monotonic())
+            self._times = [*times, time.monotonic()]
+
+    def begun(self) -> list[float]:
+        """Return when the sessions of the last IDENTIFY_WINDOW_SECONDS were begun."""
+        now = time.monotonic()
+        return [when for when in self._times if now - when < IDENTIFY_WINDOW_SECONDS]
+
+
+_paces: dict[int, IdentifyPace] = {}
+
+
+def pace_for(settings: object) -> IdentifyPace:
+    """Return the pace of a bot, the same one as long as its settings are the same object.
+
+    A channel is opened again with the settings it has; after a change of its record it has new ones.
+    """
+    pace = _paces.get(id(settings))
+    if pace is None:
+        pace = _paces[id(settings)] = IdentifyPace()
+        weakref.finalize(settings, _paces.pop, id(settings), None)
+    return pace

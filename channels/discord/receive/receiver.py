@@ -16,7 +16,7 @@ from discord.http import Route
 
 from channels.discord import commands, payloads
 from channels.discord.api import Api
-from channels.discord.errors import UnknownResource
+from channels.discord.errors import UnknownResource, parse_object
 from channels.discord.receive import codec, interactions
 from channels.discord.receive.event_handler import EventHandler
 from channels.discord.receive.gateway import BACKOFF_SECONDS, Event
@@ -79,7 +79,7 @@ class DiscordReceiver(Receiver):
         key = self._settings.public_key
         if self._settings.mode != "interactions" or key is None or not interactions.is_signed(request, key):
             return WebhookResponse(status=401)
-        interaction = _parse_json(request.body)
+        interaction = parse_object(request.body)
         if interaction.get("type") == interactions.PING:
             return _json_response(interactions.PONG)
         event = {"t": "INTERACTION_CREATE", "d": interaction}
@@ -92,7 +92,7 @@ class DiscordReceiver(Receiver):
         return await self._accept_posted(interaction, decoded, body, accept)
 
     async def _accept_posted(
-        self, interaction: dict[str, Any], update: Update, body: dict[str, Any], accept: Accept
+        self, interaction: Mapping[str, Any], update: Update, body: dict[str, Any], accept: Accept
     ) -> WebhookResponse:
         """Accept, then acknowledge, with the answer if there is one; 202 if it was sent in another way."""
         number = str(interaction["id"])
@@ -182,11 +182,3 @@ def _registered_commands(bot: RestClient, application: str) -> Coroutine[Any, An
 
 def _json_response(body: Mapping[str, Any]) -> WebhookResponse:
     return WebhookResponse(status=200, body=json.dumps(body).encode())
-
-
-def _parse_json(body: bytes) -> dict[str, Any]:
-    try:
-        parsed = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return parsed if isinstance(parsed, dict) else {}

@@ -26,7 +26,6 @@ from channels.discord.receive.gateway import (
     intents_of,
 )
 from channels.discord.receive.gateway_sessions import GatewaySession, GatewaySessions
-from channels.discord.receive.identify_pace import IdentifyPace
 from channels.discord.settings import DiscordSettings
 from channels.errors import ChannelError, RateLimited, Unauthorized
 from channels.port import Accept, ReceiverStatus
@@ -98,8 +97,8 @@ class Shards:
     async def _run_all(
         self, count: int, accept: Accept, receiving: ReceiverStatus, stop: asyncio.Event
     ) -> None:
-        status, pace = ShardedStatus(count, receiving), IdentifyPace(count)
-        shards = [self._shard(number, count, pace) for number in range(count)]
+        status = ShardedStatus(count, receiving)
+        shards = [self._shard(number, count) for number in range(count)]
         try:
             async with asyncio.TaskGroup() as tasks:
                 for shard in shards:
@@ -109,9 +108,9 @@ class Shards:
         finally:
             await _close(shards)
 
-    def _shard(self, number: int, count: int, pace: IdentifyPace) -> Shard:
+    def _shard(self, number: int, count: int) -> Shard:
         fingerprint = f"{self._bot.id}/{intents_of(self._settings).value}/{count}"
-        gateway = DiscordGateway(self._api, self._settings, shard=number, shards=count, pace=pace)
+        gateway = DiscordGateway(self._api, self._settings, shard=number, shards=count)
         handler = self._make_handler(number)
         return Shard(number, gateway, handler, self._sessions, fingerprint=fingerprint, before=self._before)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from channels.port import ChannelPlugin, WebhookRequest
 from channels.registry import built_in
+from channels.slack.simulator import Simulator as SlackSimulator
 from channels.telegram.simulator import Simulator
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
 from channels.testing.rig import ChannelRig
@@ -23,6 +24,7 @@ from gateway.accounts import api_keys
 from gateway.accounts.vault import open_vault
 from gateway.ingress.channel_context import UpdateAcceptor
 from gateway.ingress.channel_health import GRACE_SECONDS, STEADY_SECONDS
+from gateway.ingress.channel_retries import OPERATOR_RETRY_DELAYS
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.records.records import Records
 from gateway.store.accounts import records as store
@@ -40,7 +42,9 @@ class ChannelReplicas:
     now: float = 1000.0
 
     @asynccontextmanager
-    async def run_replica(self, *, receives: bool = True) -> AsyncIterator[ChannelSupervisor]:
+    async def run_replica(
+        self, *, receives: bool = True, operator_retry_delays: Sequence[float] = OPERATOR_RETRY_DELAYS
+    ) -> AsyncIterator[ChannelSupervisor]:
         """Run a channel supervisor, as one replica does."""
 
         class _NoOne:
@@ -54,6 +58,7 @@ class ChannelReplicas:
             leases=self.leases,
             may_receive=receives,
             public_url=None,
+            operator_retry_delays=operator_retry_delays,
             clock=lambda: self.now,
         )
         stop = asyncio.Event()
@@ -209,6 +214,28 @@ async def test_two_pollers_of_one_bot_are_a_stall(database: Database, tmp_path: 
                 await until(lambda: "Conflict" in board.status(environment.channel)[1])
                 environment.now += GRACE_SECONDS + 1
                 await until(lambda: board.status(environment.channel)[0] == "stalled")
+
+
+async def test_an_error_for_an_operator_is_retried_more_and_more_slowly(
+    database: Database, tmp_path: Path
+) -> None:
+    """It is logged as a warning once, messages can be sent, and a changed record is tried at once."""
+    plugin = built_in()["slack"]
+    assert plugin.simulate is not None
+    async with plugin.simulate() as (platform, _):
+        simulator = cast("SlackSimulator", platform)
+        replicas = await _make_replicas(database, tmp_path, "slack", simulator.settings())
+        await simulator.fail("invalid_auth", times=4, method="apps.connections.open")
+        with capture_logs() as logs:
+            async with replicas.run_replica(operator_retry_delays=(0.0, 0.0, 0.0, 3600.0)) as board:
+                await until(lambda: [line for line in logs if line.get("retry_in") == 3600.0])
+                assert [line["retry_in"] for line in logs if "retry_in" in line] == [0.0, 0.0, 0.0, 3600.0]
+                assert len([line for line in logs if line["event"] == "channel.disconnected"]) == 1
+                assert board.status(replicas.channel)[0] == "trouble"
+                assert board.get_bot(replicas.channel) is not None
+                await replicas.set_paused(board, is_paused=True)
+                await replicas.set_paused(board, is_paused=False)
+                await until(lambda: board.count_by_state()["receiving"])
 
 
 async def test_channels_are_loaded_soon_after_the_database_answers(tmp_path: Path) -> None:
