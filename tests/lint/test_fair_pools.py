@@ -23,7 +23,7 @@ UNFAIR = frozenset(
 """Primitives that admit their callers in the order of arrival, whichever account they work for."""
 
 ALLOWED = {
-    "channels/discord/receive/identify_pace.py Lock": "the new sessions of one bot",
+    "channels/receiving/session_pace.py Lock": "the new sessions of one bot",
     "channels/slack/receive/socket_mode.py Queue": "the envelopes of one app, in their order",
     "channels/slack/send/reactions.py Lock": "the reactions to one message",
     "channels/slack/workspaces.py Lock": "the replacement of expiring tokens of one app",

@@ -7,6 +7,7 @@ gateway; it is accepted once, and a repetition after a restart has the same key.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,8 @@ from channels.discord.api import Api
 from channels.discord.errors import UnknownResource
 from channels.discord.receive import codec
 from channels.discord.receive.read_markers import ReadMarker, ReadMarkers
-from channels.errors import NotPermitted, Rejected, Undeliverable
+from channels.errors import ChannelError, NotPermitted, Rejected, Undeliverable
+from channels.receiving.attempts import attempt, concerns_one_room
 
 Raw = Mapping[str, Any]
 
@@ -31,6 +33,9 @@ MAX_PAGES = 10
 MAX_REMEMBERED = 10_000
 OVERLAP, MAX_BACKFILL = timedelta(minutes=5), timedelta(days=7)
 """How far before the newest accepted message new rooms are read, and how far back at most."""
+
+ASK_AGAIN_SECONDS = 30.0
+"""Seconds in which a channel's type is not asked for after the attempts have failed."""
 
 UNREADABLE_ERRORS = (Undeliverable, Rejected, UnknownResource, NotPermitted)
 """Errors of reading one room that say nothing about other rooms."""
@@ -44,6 +49,7 @@ class ChannelTypes:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._known: OrderedDict[str, Raw] = OrderedDict()
+        self._failed_at: OrderedDict[str, float] = OrderedDict()
 
     def remember(self, channel: object) -> None:
         """Remember a channel from an event."""
@@ -57,14 +63,29 @@ class ChannelTypes:
         return self._known.get(channel, {}).get("type") in codec.THREAD_TYPES
 
     async def get(self, channel: str) -> Raw | None:
-        """Return a channel's id, type and parent; None if Discord does not state them."""
-        if channel not in self._known:
+        """Return a channel's id, type and parent; None if Discord does not state them, or not now.
+
+        Raises ChannelError if no channel can be read.
+        """
+        if channel not in self._known and self._may_ask(channel):
             try:
-                self.remember(await self._api.call(self._api.bot.get_channel(channel), name="which channel"))
+                self.remember(await attempt(lambda: self._ask_type(channel)))
             except UNREADABLE_ERRORS:
                 self.remember({"id": channel})
+            except ChannelError as error:
+                if not concerns_one_room(error):
+                    raise
+                log.warning("discord.channel_type_unknown", channel=channel, error=str(error))
+                self._failed_at[channel] = time.monotonic()
+                _evict(self._failed_at)
         known = self._known.get(channel)
         return known if known and isinstance(known.get("type"), int) else None
+
+    async def _ask_type(self, channel: str) -> Any:
+        return await self._api.call(self._api.bot.get_channel(channel), name="which channel")
+
+    def _may_ask(self, channel: str) -> bool:
+        return time.monotonic() - self._failed_at.get(channel, float("-inf")) >= ASK_AGAIN_SECONDS
 
 
 class Backfill:
@@ -118,9 +139,15 @@ class Backfill:
         """Return whether a room has not been read since the session began."""
         return self._minutes > 0 and channel not in self._read_channels
 
-    async def messages(self, channel: str, joined: int = 0) -> AsyncIterator[Raw]:
-        """Yield the missed messages of a room in order; afterwards the room counts as read."""
-        after = max(self._last_read(channel), joined)
+    def first_unread(self, channel: str, joined: int = 0) -> int:
+        """Return the id after which the missed messages of a room begin."""
+        return max(self._last_read(channel), joined)
+
+    async def messages(self, channel: str, after: int) -> AsyncIterator[Raw]:
+        """Yield the messages of a room after an id, in order; then the room counts as read.
+
+        Raises ChannelError if the room cannot be read now.
+        """
         for _ in range(MAX_PAGES if self._minutes else 0):
             page = await self._page(channel, after)
             for message in page:
@@ -130,14 +157,21 @@ class Backfill:
             after = int(page[-1]["id"])
         self._read_channels.add(channel)
 
+    def skip(self, channel: str) -> None:
+        """Count a room as read in this session, because it is read later."""
+        self._read_channels.add(channel)
+
     def _last_read(self, channel: str) -> int:
         last = self.markers.last(channel)
         return self._default_start if last is None else last
 
     async def _page(self, channel: str, after: int) -> list[Raw]:
-        history = self._api.bot.logs_from(channel, PAGE_SIZE, after=after)
+        async def read() -> object:
+            history = self._api.bot.logs_from(channel, PAGE_SIZE, after=after)
+            return await self._api.call(history, name="read history", needs="Read Message History")
+
         try:
-            page: object = await self._api.call(history, name="read history", needs="Read Message History")
+            page = await attempt(read)
         except UNREADABLE_ERRORS as error:
             log.info("discord.channel_backfill_skipped", error=str(error))
             return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,8 @@ from channels.errors import ChannelError
 from channels.inbox.text import iso_time, mapping, mappings
 from channels.message import IgnoredUpdate, Update
 from channels.port import Accept, ChannelState
+from channels.receiving.attempts import concerns_one_room
+from channels.receiving.unread_rooms import UnreadRooms
 
 MAX_PRIVATE_CHANNELS = 200
 MAX_THREADS = 50
@@ -53,6 +56,7 @@ class EventHandler:
         self._channel_types = ChannelTypes(api)
         self._markers = ReadMarkers(state)
         self._backfill = Backfill(api, minutes, self._markers)
+        self._unread = UnreadRooms(state)
 
     async def handle(self, event: Raw, accept: Accept) -> bool:
         """Handle one event; False if an update could not be stored. Raises ChannelError.
@@ -73,8 +77,18 @@ class EventHandler:
     async def resume(self, session: str) -> None:
         """Prepare for a session that another process began; raises what the state raises."""
         await self._markers.load()
+        await self._unread.load()
         await self._deferred.delete_abandoned()
         self._backfill.begin(session)
+
+    async def read_unread_rooms(self, accept: Accept) -> None:
+        """Read the rooms that could not be read when their turn came; never ends."""
+
+        async def read(room: str, note: str) -> None:
+            after, guild = json.loads(note)
+            await self._read_room(room, guild, after, accept)
+
+        await self._unread.run(read)
 
     async def close(self) -> None:
         """Save the read markers."""
@@ -127,7 +141,26 @@ class EventHandler:
     async def _backfill_channel(
         self, channel: str, guild: object, joined: int, accept: Accept, *, before: int | None = None
     ) -> None:
-        async for message in self._backfill.messages(channel, joined):
+        """Read a room's missed messages; if Discord fails only there, the room is read later."""
+        after = self._backfill.first_unread(channel, joined)
+        try:
+            if channel not in self._unread and not self._unread.are_many:
+                await self._read_room(channel, guild, after, accept, before=before)
+                return
+        except ChannelError as error:
+            if not concerns_one_room(error):
+                raise
+            log.warning("discord.room_is_read_later", channel=channel, error=str(error))
+        try:
+            await self._unread.add(channel, json.dumps([after, guild]))
+        except Exception as error:  # any error of the state's store
+            raise _NotStoredError from error
+        self._backfill.skip(channel)
+
+    async def _read_room(
+        self, channel: str, guild: object, after: int, accept: Accept, *, before: int | None = None
+    ) -> None:
+        async for message in self._backfill.messages(channel, after):
             number = message["id"]
             if (before is None or int(number) < before) and not self._backfill.is_emitted(number):
                 raw = {**message, "channel_id": channel, "guild_id": guild}
@@ -147,7 +180,7 @@ class EventHandler:
             await self._backfill_channel(channel, None, 0, accept, before=int(number))
         await self._accept({**event, "d": await self._with_channel(message)}, accept)
         if is_new:
-            await self._record_accepted(message)
+            await self._record_accepted(message, read=channel in self._unread)
             if (
                 mapping(message.get("author")).get("id") == self._bot.id
                 and "interaction_metadata" not in message

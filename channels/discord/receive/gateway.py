@@ -24,11 +24,11 @@ from yarl import URL
 
 from channels.discord.api import Api, connection_error
 from channels.discord.receive.gateway_sessions import GatewaySession
-from channels.discord.receive.identify_pace import pace_for
 from channels.discord.rest import CLOSE_SECONDS, CONNECT_TIMEOUT_SECONDS, MAX_FRAME_BYTES
 from channels.discord.settings import DiscordSettings
 from channels.errors import Ambiguous, ChannelError, RateLimited, Unauthorized, Unreachable
 from channels.port import ReceiverStatus
+from channels.receiving.session_pace import pace_for
 from egress.policy import refusal
 from egress.urls import origin_of
 

@@ -12,7 +12,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -87,7 +87,8 @@ class ReadMarkers:
         """Record a room's last message; return whether the room is new."""
         known = self._markers.get(room)
         if known is None or marker.message > known.message:
-            self._markers[room] = marker
+            is_thread = marker.is_thread or (known is not None and known.is_thread)
+            self._markers[room] = replace(marker, is_thread=is_thread)
             self._changed[room] = None
         self._markers.move_to_end(room)
         while len(self._markers) > MAX_ROOMS:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
 
 import structlog
 from discord.http import Route
@@ -29,6 +28,7 @@ from channels.discord.receive.gateway_sessions import GatewaySession, GatewaySes
 from channels.discord.settings import DiscordSettings
 from channels.errors import ChannelError, RateLimited, Unauthorized
 from channels.port import Accept, ReceiverStatus
+from channels.receiving.status import CombinedStatus, until_read
 
 CLOSE_TIMEOUT_SECONDS = 0.5
 MAX_SHARDS = 1000
@@ -39,27 +39,7 @@ MakeHandler = Callable[[int], EventHandler]
 BeforeEvent = Callable[[Event], Awaitable[None]]
 """Called before each event is handled."""
 
-_Value = TypeVar("_Value")
-
 log = structlog.get_logger(__name__)
-
-
-class ShardedStatus:
-    """Reports that updates arrive when they arrive at every shard."""
-
-    def __init__(self, shards: int, receiving: ReceiverStatus) -> None:
-        self._interrupted = set(range(shards))
-        self._receiving = receiving
-
-    def of(self, shard: int) -> ReceiverStatus:
-        """Return the callback of one shard."""
-
-        def report(is_receiving: bool, reason: str = "", /) -> None:  # noqa: FBT001 - the port's signature
-            (self._interrupted.discard if is_receiving else self._interrupted.add)(shard)
-            if not (is_receiving and self._interrupted):
-                self._receiving(is_receiving, reason)
-
-        return report
 
 
 class Shards:
@@ -86,7 +66,7 @@ class Shards:
     async def run(self, accept: Accept, receiving: ReceiverStatus, stop: asyncio.Event) -> None:
         """Receive by all shards until cancelled; raises Unauthorized if only an operator can help."""
         while not stop.is_set():
-            count = self._count or await _until_read(self._sessions.shard_count, receiving) or 1
+            count = self._count or await until_read(self._sessions.shard_count, receiving) or 1
             try:
                 await self._run_all(count, accept, receiving, stop)
             except ShardingRequired as error:
@@ -97,7 +77,7 @@ class Shards:
     async def _run_all(
         self, count: int, accept: Accept, receiving: ReceiverStatus, stop: asyncio.Event
     ) -> None:
-        status = ShardedStatus(count, receiving)
+        status = CombinedStatus(count, receiving)
         shards = [self._shard(number, count) for number in range(count)]
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -156,13 +136,17 @@ class Shard:
 
     async def run(self, accept: Accept, receiving: ReceiverStatus, stop: asyncio.Event) -> None:
         """Resume the stored session or begin one; connect again after each connection."""
-        self._gateway.session = await _until_read(self._restore, receiving)
+        self._gateway.session = await until_read(self._restore, receiving)
 
         async def handle(event: Event) -> bool:
             await self._before(event)
             return await self._handler.handle(event, accept)
 
-        await self._run_connections(handle, receiving, stop)
+        reading = asyncio.create_task(self._handler.read_unread_rooms(accept))
+        try:
+            await self._run_connections(handle, receiving, stop)
+        finally:
+            reading.cancel()
 
     async def _restore(self) -> GatewaySession:
         session = await self._sessions.load(self.number, self._fingerprint)
@@ -195,19 +179,6 @@ class Shard:
         """Store what was reached."""
         await self._handler.close()
         await self._sessions.save(self.number, self._gateway.session, self._fingerprint, at_once=True)
-
-
-async def _until_read(read: Callable[[], Awaitable[_Value]], receiving: ReceiverStatus) -> _Value:
-    """Read from the channel's state, again and again while its store is down."""
-    failures = 0
-    while True:
-        try:
-            return await read()
-        except Exception as error:  # noqa: BLE001 - any error of the state's store
-            log.warning("discord.channel_state_read_failed", error=repr(error))
-            receiving(False, "the channel's state cannot be read")  # noqa: FBT003 - the port's signature
-        await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
-        failures += 1
 
 
 def _first_error(group: ExceptionGroup[Exception]) -> Exception:

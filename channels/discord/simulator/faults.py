@@ -15,7 +15,7 @@ CONTENT_KINDS = ("files", "buttons", "text")
 
 @dataclass(slots=True)
 class Fault:
-    """A fault for the next `times` calls of a name and kind of content (None: any)."""
+    """A fault for the next `times` calls of a name, kind of content and channel (None: any)."""
 
     times: int
     name: str | None = None
@@ -23,10 +23,11 @@ class Fault:
     cut_at: str = ""
     seconds: float = 0.0
     only: str | None = None
+    channel: str | None = None
 
-    def matches(self, name: str, body: RequestBody) -> bool:
+    def matches(self, name: str, body: RequestBody, channel: str) -> bool:
         """Return whether a call has this fault."""
-        is_meant = self.only is None or self.only == _content_kind(body)
+        is_meant = self.only in {None, _content_kind(body)} and self.channel in {None, channel}
         return self.times > 0 and self.name in {None, name} and is_meant
 
 

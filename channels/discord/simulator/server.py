@@ -178,7 +178,7 @@ class Server:
             raise ApiFailure(401, 0, "401: Unauthorized")
         body = await read_body(request)
         self.calls.append((route.name, request.path, body.fields))
-        fault = self._consume_fault(route.name, body)
+        fault = self._consume_fault(route.name, body, request.match_info.get("channel", ""))
         if fault and fault.failure:
             raise fault.failure
         if fault and fault.cut_at == "before":
@@ -197,9 +197,9 @@ class Server:
             return web.Response(status=204, headers=response_headers)
         return _json(result, response_headers)
 
-    def _consume_fault(self, name: str, body: RequestBody) -> Fault | None:
+    def _consume_fault(self, name: str, body: RequestBody, channel: str) -> Fault | None:
         for fault in self.faults:
-            if fault.matches(name, body):
+            if fault.matches(name, body, channel):
                 fault.times -= 1
                 return fault
         return None

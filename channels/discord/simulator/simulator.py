@@ -102,12 +102,17 @@ class Simulator(UserActions):
         name: str | None = None,
         message: str = "",
         only: str | None = None,
+        channel: int | None = None,
     ) -> None:
-        """Answer the next calls with a failure; `only` those with files, buttons, or text alone."""
+        """Answer the next calls with a failure; `only` those with files, buttons, or text alone.
+
+        With `channel` only calls about that channel fail.
+        """
         if only not in {None, *CONTENT_KINDS}:
             raise ValueError(f"only is {only!r}; use one of {CONTENT_KINDS}")
         failure = ApiFailure(status, code, message or f"Error {status}")
-        self.server.faults.append(Fault(times, name, failure, only=only))
+        place = None if channel is None else str(channel)
+        self.server.faults.append(Fault(times, name, failure, only=only, channel=place))
 
     async def ban_after(self, most: int) -> None:
         """Ban the bot's address for an hour after so many invalid requests; Discord allows 10,000."""

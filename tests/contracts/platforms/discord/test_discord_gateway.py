@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 from channels.discord import plugin
 from channels.discord.commands import COMMANDS
-from channels.discord.receive.identify_pace import (
-    IDENTIFY_SECONDS,
-    IDENTIFY_WINDOW_SECONDS,
-    MAX_IDENTIFY_SECONDS,
-    identify_wait,
-)
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
 from channels.errors import ChannelError, Unauthorized, Undeliverable
 from channels.message import ButtonPress, Command, Message
 from channels.port import Connection, WebhookRequest
+from channels.receiving.session_pace import (
+    MAX_PAUSE_SECONDS,
+    PAUSE_SECONDS,
+    WINDOW_SECONDS,
+    session_wait,
+)
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
 from channels.testing.features import wait_for_update
 
@@ -136,9 +136,9 @@ async def test_without_the_intent_it_asks_for_less(simulator: Simulator) -> None
 @given(st.lists(st.floats(0, 10_000), max_size=32), st.floats(10_000, 20_000))
 def test_sessions_are_begun_ever_more_slowly(times: list[float], now: float) -> None:
     """The first at once, the next ones further and further apart, never more than a bound."""
-    wait = identify_wait(sorted(times), now)
-    assert 0 <= wait <= MAX_IDENTIFY_SECONDS
-    if all(now - when >= IDENTIFY_WINDOW_SECONDS for when in times):
+    wait = session_wait(sorted(times), now)
+    assert 0 <= wait <= MAX_PAUSE_SECONDS
+    if all(now - when >= WINDOW_SECONDS for when in times):
         assert wait == 0
 
 
@@ -147,10 +147,10 @@ def test_a_storm_of_refusals_begins_no_thousand_sessions() -> None:
     now = 0.0
     times: list[float] = []
     while now < 86_400:
-        now += identify_wait(times[-32:], now)
+        now += session_wait(times[-32:], now)
         times.append(now)
         now += 0.1
-    assert times[1] - times[0] >= IDENTIFY_SECONDS
+    assert times[1] - times[0] >= PAUSE_SECONDS
     assert len(times) < 800
 
 

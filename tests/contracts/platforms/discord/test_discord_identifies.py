@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from channels.discord import plugin
-from channels.discord.receive.identify_pace import pace_for
 from channels.discord.simulator.run import simulate
 from channels.errors import Unauthorized
+from channels.receiving.session_pace import pace_for
 from channels.testing.connections import UpdateRecorder
 from channels.testing.memory_state import MemoryChannelState
 from egress.guard import TRUSTED

@@ -1,0 +1,1 @@
+"""What receivers share that keep connections of their own and read what was missed."""

@@ -1,0 +1,114 @@
+"""A channel for which Discord's API fails is read later; the other channels do not wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from channels.discord import plugin
+from channels.discord.simulator import Simulator
+from channels.discord.simulator.run import simulate
+from channels.message import Message
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
+from channels.testing.memory_state import MemoryChannelState
+
+FAILING, OTHER, ADA = 4004, 4005, 7001
+
+
+@pytest.fixture
+async def simulator() -> AsyncIterator[Simulator]:
+    """Return a simulated Discord with two channels of a server."""
+    async with simulate() as simulator:
+        for channel in (FAILING, OTHER):
+            await simulator.server_channel(channel)
+        yield simulator
+
+
+def _texts(recorder: UpdateRecorder) -> list[str]:
+    return [update.text for update in recorder.updates if isinstance(update, Message)]
+
+
+async def _wait_for(recorder: UpdateRecorder, is_complete: Callable[[list[str]], bool]) -> None:
+    while not is_complete(_texts(recorder)):
+        await recorder.wait(len(recorder.updates) + 1)
+
+
+async def _receive_before(simulator: Simulator, state: MemoryChannelState) -> None:
+    """Receive one message of each room, then end the session."""
+    recorder = UpdateRecorder()
+    async with (
+        open_connection(plugin, simulator.settings(), state) as connection,
+        receiving(connection, recorder),
+    ):
+        await simulator.wait_until(lambda: simulator.sessions.identified == 1)
+        for room in (FAILING, OTHER, ADA):
+            await simulator.say(room, "before")
+        await recorder.wait(3)
+
+
+@pytest.mark.parametrize("failing", [FAILING, ADA])
+async def test_missed_messages_of_a_failing_room_are_read_later(simulator: Simulator, failing: int) -> None:
+    """The other rooms are read at once, new messages of the room arrive, and each message arrives once."""
+    state, recorder = MemoryChannelState(), UpdateRecorder()
+    await _receive_before(simulator, state)
+    simulator.sessions.clear()
+    for room in (failing, OTHER):
+        await simulator.say(room, f"missed {room}")
+    await simulator.fail(500, times=3, name="history", channel=failing)
+    async with (
+        open_connection(plugin, simulator.settings(), state) as connection,
+        receiving(connection, recorder),
+    ):
+        await _wait_for(recorder, lambda texts: f"missed {OTHER}" in texts)
+        await simulator.say(failing, "live")
+        await _wait_for(recorder, lambda texts: f"missed {failing}" in texts)
+        await simulator.say(OTHER, "last")
+        await _wait_for(recorder, lambda texts: "last" in texts)
+    assert sorted(_texts(recorder)) == sorted(["live", f"missed {failing}", f"missed {OTHER}", "last"])
+
+
+async def test_a_room_that_is_still_to_be_read_is_read_after_a_restart(simulator: Simulator) -> None:
+    """The next process resumes the session, in which Discord does not list the room once more."""
+    state, first, second = MemoryChannelState(), UpdateRecorder(), UpdateRecorder()
+    await _receive_before(simulator, state)
+    simulator.sessions.clear()
+    await simulator.say(FAILING, "missed")
+    await simulator.fail(500, times=1000, name="history", channel=FAILING)
+    async with (
+        open_connection(plugin, simulator.settings(), state) as connection,
+        receiving(connection, first),
+    ):
+        await simulator.wait_until(lambda: simulator.sessions.identified == 2)
+        await simulator.say(FAILING, "live")
+        await _wait_for(first, lambda texts: "live" in texts)
+    simulator.server.faults.clear()
+    async with (
+        open_connection(plugin, simulator.settings(), state) as connection,
+        receiving(connection, second),
+    ):
+        await _wait_for(second, lambda texts: "missed" in texts)
+    assert _texts(first) == ["live"]
+    assert simulator.sessions.resumed == 1
+    assert not [note for name, note in state.values.items() if name.startswith("unread/") and note]
+
+
+async def test_a_message_is_received_without_its_channels_type(simulator: Simulator) -> None:
+    """A resumed session lists no channels, and the call that returns a channel fails."""
+    state, recorder = MemoryChannelState(), UpdateRecorder()
+    await _receive_before(simulator, state)
+    await simulator.fail(500, times=1000, name="channel", channel=FAILING)
+    async with (
+        open_connection(plugin, simulator.settings(), state) as connection,
+        receiving(connection, recorder),
+    ):
+        for text in ("one", "two"):
+            await simulator.say(FAILING, text)
+        await simulator.say(OTHER, "three")
+        await recorder.wait(3)
+    assert _texts(recorder) == ["one", "two", "three"]
+    assert {update.address.room for update in recorder.updates if isinstance(update, Message)} == {
+        str(FAILING),
+        str(OTHER),
+    }
+    assert sum(name == "channel" and str(FAILING) in path for name, path, _ in simulator.calls) == 3
