@@ -22,9 +22,15 @@ from channels.errors import (
     Unreachable,
     parse_wait,
 )
+from channels.inbox.calls import parse_json
+from channels.inbox.text import mapping
 
 DEFAULT_WAIT = 5.0
 VIEW = "View Channels"
+
+
+TOO_MANY_EDITS = 30046
+"""Too many edits of a message that is older than an hour: sent as a 429, but no wait helps this message."""
 
 
 class UnknownResource(Unreachable):
@@ -39,6 +45,10 @@ class MissingAccess(NotPermitted):
     """The bot cannot see the channel: a permission is missing, or the bot was removed."""
 
 
+class ArchivedThread(Undeliverable):
+    """The thread is archived: a new message opens it, an edit does not."""
+
+
 _BY_CODE: Mapping[int, type[ChannelError]] = {
     10003: Undeliverable,  # unknown channel
     10004: Undeliverable,  # unknown guild
@@ -48,6 +58,7 @@ _BY_CODE: Mapping[int, type[ChannelError]] = {
     10015: Rejected,  # unknown webhook: an interaction's token that has ended
     10062: Rejected,  # unknown interaction
     20009: Rejected,  # explicit content
+    TOO_MANY_EDITS: Rejected,
     40005: Rejected,  # too large
     40060: AlreadyAcknowledged,
     40333: Unreachable,  # refused by Discord's proxy
@@ -55,7 +66,7 @@ _BY_CODE: Mapping[int, type[ChannelError]] = {
     50024: Undeliverable,  # a channel of another kind
     50027: Rejected,  # invalid webhook token
     50035: Rejected,  # invalid form body
-    50083: Undeliverable,  # thread is archived
+    50083: ArchivedThread,
     50278: Undeliverable,  # no mutual server
     200000: Rejected,  # blocked by AutoMod
     240000: Rejected,  # a harmful link
@@ -89,7 +100,7 @@ def translate_error(
     code = answer.get("code")
     code = code if isinstance(code, int) else 0
     detail = f"{name}: {describe(status, code, answer)}"
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
+    if status == HTTPStatus.TOO_MANY_REQUESTS and code != TOO_MANY_EDITS:
         return _rate_limited(headers, answer)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Ambiguous(detail)
@@ -131,8 +142,4 @@ def _rate_limited(headers: Mapping[str, str], answer: Mapping[str, Any]) -> Rate
 
 def parse_object(body: bytes) -> Mapping[str, Any]:
     """Return the JSON object of a body, or an empty one."""
-    try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return answer if isinstance(answer, dict) else {}
+    return mapping(parse_json(body))

@@ -16,7 +16,7 @@ import structlog
 
 from channels.discord import payloads
 from channels.discord.api import Api
-from channels.discord.errors import MissingAccess, UnknownResource
+from channels.discord.errors import ArchivedThread, MissingAccess, UnknownResource
 from channels.discord.send import markup, rendering
 from channels.discord.send.confidential import REFERENCE_PARTS, ConfidentialMessages, parse_token
 from channels.discord.send.deferred_replies import DeferredReplies, DeferredReply
@@ -109,14 +109,17 @@ class DiscordSender(Sender):
         )
 
     async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
-        """Edit one of the bot's messages."""
+        """Edit one of the bot's messages; raises Rejected if only a new message can show the text."""
 
         def edit(text: str) -> Awaitable[Any]:
             message = rendering.message(text, reply.buttons)
             channel = rendering.channel_id_of(address)
             return self._api.bot.edit_message(channel, platform_id, params=message)
 
-        await self._call_rendered(edit, address, reply, name="edit")
+        try:
+            await self._call_rendered(edit, address, reply, name="edit")
+        except ArchivedThread as error:
+            raise Rejected(str(error)) from None
         return SentMessage(platform_id=platform_id)
 
     async def delete(self, address: Address, platform_id: str) -> None:

@@ -151,7 +151,7 @@ class RestApi:
         return {key: value for key, value in message.items() if key != "nonce" or self._world.shows_nonces}
 
     async def create(self, channel: str, body: RequestBody) -> Raw:
-        """Send a message; an enforced nonce returns the message that was sent with it."""
+        """Send a message, which opens an archived thread; an enforced nonce returns its earlier message."""
         kind = self._world.channels.get(channel)
         needed = "Send Messages in Threads" if kind and kind.parent else "Send Messages"
         room = self._world.get_accessible_channel(channel, needed, *(["Attach Files"] if body.files else []))
@@ -165,6 +165,7 @@ class RestApi:
             return known
         message = self.post(room, body, **({"nonce": nonce} if nonce is not None else {}))
         self._world.remember_nonce(room, nonce, message)
+        room.is_listed = True
         await self.emit_message("MESSAGE_CREATE", room, message)
         return message
 
@@ -207,6 +208,8 @@ class RestApi:
         """Edit one of the bot's messages."""
         room = self._world.get_accessible_channel(channel)
         message = self._get_own_message(room, number)
+        if not room.is_listed:
+            raise ApiFailure(400, 50083, "Thread is archived")
         return await self.update_message(room, message, body)
 
     def _get_own_message(self, channel: SimulatedChannel, number: str) -> Raw:

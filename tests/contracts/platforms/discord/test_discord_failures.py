@@ -12,7 +12,7 @@ import pytest
 from channels.discord import plugin
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
-from channels.errors import Ambiguous, NotPermitted, RateLimited
+from channels.errors import Ambiguous, NotPermitted, RateLimited, Rejected
 from channels.message import Address, Button, Command, File, Message, Reply
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
 from channels.testing.memory_state import MemoryChannelState
@@ -166,3 +166,26 @@ async def test_no_unknown_kind_of_content_can_be_failed(simulator: Simulator) ->
     """A misspelt kind would make a test pass for nothing."""
     with pytest.raises(ValueError, match="files"):
         await simulator.fail(503, only="file")
+
+
+async def test_an_old_message_that_was_edited_too_often_is_refused(simulator: Simulator) -> None:
+    """Discord answers 429 with code 30046; the room's other messages and edits do not wait."""
+    async with open_connection(plugin, simulator.settings()) as connection:
+        sent = await connection.sender.send(ROOM, make_reply("a draft", "1"))
+        await simulator.fail(429, code=30046, name="edit", message="Maximum number of edits reached")
+        with pytest.raises(Rejected, match="30046"):
+            await connection.sender.edit(ROOM, sent.platform_id, make_reply("the answer", "1"))
+        await connection.sender.edit(ROOM, sent.platform_id, make_reply("the answer", "1"))
+
+
+async def test_a_message_of_an_archived_thread_is_replaced_by_a_new_one(simulator: Simulator) -> None:
+    """An edit is refused there, a new message opens the thread."""
+    thread = await simulator.thread(CHAT)
+    address = Address(channel="chn_contract", room=str(CHAT), thread=str(thread))
+    async with open_connection(plugin, simulator.settings()) as connection:
+        sent = await connection.sender.send(address, make_reply("a draft", "1"))
+        await simulator.archive(thread)
+        with pytest.raises(Rejected, match="50083"):
+            await connection.sender.edit(address, sent.platform_id, make_reply("the answer", "1"))
+        await connection.sender.send(address, make_reply("the answer", "2"))
+        await connection.sender.edit(address, sent.platform_id, make_reply("open again", "1"))
