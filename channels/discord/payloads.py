@@ -58,6 +58,19 @@ class ReferencedMessage(PayloadModel):
     content: str = ""
 
 
+class ForwardedContent(PayloadModel):
+    """The content of a forwarded message."""
+
+    content: str = ""
+    attachments: tuple[Attachment, ...] = ()
+
+
+class MessageSnapshot(PayloadModel):
+    """A message as it was when it was forwarded; Discord does not say who wrote it."""
+
+    message: ForwardedContent
+
+
 class Message(PayloadModel):
     """A message."""
 
@@ -72,6 +85,7 @@ class Message(PayloadModel):
     edited_timestamp: str | None = None
     mentions: tuple[User, ...] = ()
     attachments: tuple[Attachment, ...] = ()
+    message_snapshots: tuple[MessageSnapshot, ...] = ()
     referenced_message: ReferencedMessage | None = None
     channel: Channel | None = None
 

@@ -11,7 +11,7 @@ import structlog
 from channels.port import ReceiverStatus
 
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
-"""Seconds between attempts to read a channel's state."""
+"""Seconds between attempts while a platform or a channel's state cannot be reached."""
 
 _Value = TypeVar("_Value")
 

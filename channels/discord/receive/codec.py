@@ -39,6 +39,9 @@ PRIVATE_TYPES = frozenset({1, 3})
 MESSAGE_TYPES = frozenset({0, 19})
 """Types of messages that users write: a plain one and a reply."""
 
+FORWARDED = "Forwarded message:"
+"""The line before the text of a forwarded message, which the sender need not have written."""
+
 COMMAND, BUTTON, MODAL = 2, 3, 5
 """Types of interactions."""
 
@@ -133,7 +136,11 @@ def _parse_command(text: str, *, addressed: bool) -> tuple[str, str] | None:
 def _message(
     message: payloads.Message, context: _EventContext, text: str, *, mentioned: bool, edited: bool = False
 ) -> Message | IgnoredUpdate:
-    attachments = tuple(_attachment(message, file) for file in message.attachments)
+    forwarded = [one.message for one in message.message_snapshots]
+    files = [*message.attachments, *(file for one in forwarded for file in one.attachments)]
+    attachments = tuple(_attachment(message, file) for file in files)
+    texts = [clean(one.content).strip() for one in forwarded]
+    text = "\n\n".join(filter(None, (text, *(f"{FORWARDED}\n{one}" for one in texts if one))))
     if not text and not attachments and not mentioned:
         return IgnoredUpdate(
             reason="a message with neither text nor file (or without the message content intent)"

@@ -95,10 +95,8 @@ class EventHandler:
         await self._markers.save(at_once=True)
 
     async def _dispatch(self, event: Raw, accept: Accept) -> None:
-        content = event.get("d")
-        if not isinstance(content, dict):
-            return
-        match event.get("t"):
+        content = mapping(event.get("d"))
+        match event.get("t") if content else None:
             case "READY":
                 await self._on_ready(str(content.get("session_id") or ""), accept)
             case "GUILD_CREATE":
@@ -107,6 +105,8 @@ class EventHandler:
                 self._channel_types.remember(content)
             case "MESSAGE_CREATE" | "MESSAGE_UPDATE":
                 await self._on_message(event, content, accept)
+            case "MESSAGE_DELETE_BULK":
+                await self._on_bulk_deletion(content, accept)
             case "MESSAGE_REACTION_ADD" | "MESSAGE_REACTION_REMOVE" | "MESSAGE_DELETE":
                 await self._on_reaction(event, content, accept)
             case "INTERACTION_CREATE":
@@ -204,6 +204,11 @@ class EventHandler:
         channel = reaction.get("channel_id")
         if isinstance(channel, str) and channel.isdecimal() and reaction.get("user_id") != self._bot.id:
             await self._accept({**event, "d": await self._with_channel(reaction)}, accept)
+
+    async def _on_bulk_deletion(self, deletion: Raw, accept: Accept) -> None:
+        """Accept the deletions of a moderator's purge, each as one of its own."""
+        for number in deletion["ids"]:
+            await self._on_reaction({"t": "MESSAGE_DELETE"}, {**deletion, "id": number}, accept)
 
     async def _with_channel(self, raw: Raw) -> Raw:
         """Add the type of the channel to a message or reaction."""

@@ -29,6 +29,7 @@ from channels.discord.settings import DiscordSettings
 from channels.errors import Ambiguous, ChannelError, RateLimited, Unauthorized, Unreachable
 from channels.port import ReceiverStatus
 from channels.receiving.session_pace import pace_for
+from channels.receiving.status import BACKOFF_SECONDS
 from egress.policy import refusal
 from egress.urls import origin_of
 
@@ -43,9 +44,6 @@ HELLO_TIMEOUT_SECONDS = 20.0
 HTTPS_PORT = 443
 RESUMABLE_CLOSE = 4000
 """The close code; 1000 or 1001 would end the session."""
-
-BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
-"""Seconds between attempts while Discord is unreachable or events cannot be stored."""
 
 REIDENTIFY_SECONDS = (1.0, 5.0)
 """Bounds of the random wait before an invalid session is replaced, as Discord asks."""

@@ -19,7 +19,7 @@ from channels.discord.api import Api
 from channels.discord.errors import UnknownResource, parse_object
 from channels.discord.receive import codec, interactions
 from channels.discord.receive.event_handler import EventHandler
-from channels.discord.receive.gateway import BACKOFF_SECONDS, Event
+from channels.discord.receive.gateway import Event
 from channels.discord.receive.gateway_sessions import GatewaySessions
 from channels.discord.receive.shards import Shards
 from channels.discord.rest import RestClient
@@ -28,6 +28,7 @@ from channels.discord.settings import DiscordSettings
 from channels.errors import ChannelError
 from channels.message import IgnoredUpdate, Update
 from channels.port import Accept, ChannelState, Receiver, ReceiverStatus, WebhookRequest, WebhookResponse
+from channels.receiving.status import BACKOFF_SECONDS
 from channels.supervision import supervise
 
 RECEIVING, INTERRUPTED = True, False

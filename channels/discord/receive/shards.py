@@ -16,19 +16,12 @@ from discord.http import Route
 from channels.discord.api import Api
 from channels.discord.payloads import Bot
 from channels.discord.receive.event_handler import EventHandler
-from channels.discord.receive.gateway import (
-    BACKOFF_SECONDS,
-    DiscordGateway,
-    Event,
-    HandleEvent,
-    ShardingRequired,
-    intents_of,
-)
+from channels.discord.receive.gateway import DiscordGateway, Event, HandleEvent, ShardingRequired, intents_of
 from channels.discord.receive.gateway_sessions import GatewaySession, GatewaySessions
 from channels.discord.settings import DiscordSettings
 from channels.errors import ChannelError, RateLimited, Unauthorized
 from channels.port import Accept, ReceiverStatus
-from channels.receiving.status import CombinedStatus, until_read
+from channels.receiving.status import BACKOFF_SECONDS, CombinedStatus, until_read
 
 CLOSE_TIMEOUT_SECONDS = 0.5
 MAX_SHARDS = 1000

@@ -12,7 +12,7 @@ from discord import ui
 from discord.http import MultipartParameters, handle_message_parameters
 
 from channels.discord.text import parse_custom_id
-from channels.inbox.text import replace_surrogates
+from channels.inbox.text import clean
 from channels.message import Address, Button
 
 MAX_BUTTONS = 25
@@ -51,7 +51,7 @@ def message(
     if reply_to is not None and reply_to.isdecimal():  # it is sent even if the quoted message is gone
         others["message_reference"] = {"message_id": reply_to, "fail_if_not_exists": False}
     return handle_message_parameters(
-        replace_surrogates(text),
+        clean(text),
         view=_view(buttons) if buttons else None,
         allowed_mentions=discord.AllowedMentions.none(),
         flags=flags,
@@ -81,7 +81,7 @@ def custom_id(button: Button) -> str:
     """
     if not button.prompt and not button.data.startswith("?"):
         return button.data
-    return f"?{len(button.data):02d}{button.data}{replace_surrogates(button.prompt)}"[:CUSTOM_ID_LIMIT]
+    return f"?{len(button.data):02d}{button.data}{clean(button.prompt)}"[:CUSTOM_ID_LIMIT]
 
 
 def modal(custom: str) -> dict[str, Any]:

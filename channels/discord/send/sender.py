@@ -30,7 +30,7 @@ from channels.errors import (
     Unreachable,
     Unsupported,
 )
-from channels.inbox.text import form_file_name, form_media_type
+from channels.inbox.text import form_file_name, form_media_type, mapping, mappings
 from channels.message import (
     Address,
     ButtonPress,
@@ -167,8 +167,7 @@ class DiscordSender(Sender):
         ]
 
     def _is_ours(self, message: Mapping[str, Any]) -> bool:
-        author = message.get("author")
-        return isinstance(author, dict) and author.get("id") == self._bot.id
+        return bool(mapping(message.get("author")).get("id") == self._bot.id)
 
     async def react(self, address: Address, platform_id: str, reaction: StatusReaction | None) -> None:
         """Set the bot's reaction on a message and remove its earlier one."""
@@ -304,8 +303,6 @@ class DiscordSender(Sender):
             return False
         try:
             await self._api.call(self._api.bot.get_guild(guild), name="server")
-        except UnknownResource:
-            return False
         except (MissingAccess, Undeliverable):
             return True
         except ChannelError:
@@ -317,10 +314,10 @@ class DiscordSender(Sender):
         if len(parts) != REFERENCE_PARTS or not all(part.isdecimal() for part in parts):
             raise Rejected("the file reference is malformed")
         request = self._api.bot.get_message(parts[0], parts[1])
-        message: object = await self._api.call(request, name="find file", needs=READ_PERMISSION)
-        files = message.get("attachments") if isinstance(message, dict) else None
-        for file in files if isinstance(files, list) else ():
-            if isinstance(file, dict) and file.get("id") == parts[2] and isinstance(file.get("url"), str):
+        message = mapping(await self._api.call(request, name="find file", needs=READ_PERMISSION))
+        forwarded = [mapping(one.get("message")) for one in mappings(message.get("message_snapshots"))]
+        for file in (file for one in (message, *forwarded) for file in mappings(one.get("attachments"))):
+            if file.get("id") == parts[2] and isinstance(file.get("url"), str):
                 return _url_within_limit(file)
         raise Rejected("the file no longer exists")
 

@@ -20,7 +20,7 @@ from channels.discord.simulator.world import ApiFailure, Raw, SimulatedChannel, 
 if TYPE_CHECKING:
     from channels.discord.simulator.simulator import Simulator
 
-_USER_ACTIONS = ("say", "edit", "preview", "react", "command", "press", "set_endpoint")
+_USER_ACTIONS = ("say", "forward", "edit", "purge", "preview", "react", "command", "press", "set_endpoint")
 _CHANNEL_ACTIONS = ("server_channel", "thread", "forum_post", "archive", "kick", "deny", "allow", "mute")
 _FAULT_ACTIONS = (
     "push",
@@ -48,6 +48,7 @@ class Control:
         self._actions: dict[str, Callable[..., Awaitable[Any]]] = {
             **{name: getattr(simulator, name) for name in ACTIONS},
             "deny": self._deny,
+            "forward": self._forward,
             "send_file": self._send_file,
             "submit": self._submit,
         }
@@ -85,6 +86,9 @@ class Control:
 
     async def _deny(self, chat: int, permissions: list[str]) -> None:
         await self._simulator.deny(chat, *permissions)
+
+    async def _forward(self, chat: int, text: str, user: int = 7) -> str:
+        return await self._simulator.forward(chat, text, user=user)
 
     async def _send_file(self, content_base64: str, **others: Any) -> str:
         return await self._simulator.send_file(content=base64.b64decode(content_base64), **others)

@@ -27,6 +27,9 @@ from channels.discord.simulator.world import (
 COMMAND, PRESS, MODAL = 2, 3, 5
 """Types of interactions."""
 
+FORWARD = 1
+"""The type of a reference to a message that is forwarded."""
+
 OK = 200
 
 
@@ -85,6 +88,34 @@ class UserActions:
         channel = self.world.channel(chat)
         attachment = self.rest.attach(channel, name, media_type, content)
         return await self._post_message(channel, self.world.person(user), text, attachments=[attachment])
+
+    async def forward(
+        self, chat: int, text: str, *, name: str = "", content: bytes = b"", user: int = 7
+    ) -> str:
+        """Forward a message of another channel, with a file if it has a `name`."""
+        channel = self.world.channel(chat)
+        files = [self.rest.attach(channel, name, "text/plain", content)] if name else []
+        original = {
+            "type": 0,
+            "content": text,
+            "attachments": files,
+            "embeds": [],
+            "mentions": [],
+            "flags": 0,
+        }
+        others = {
+            "message_reference": {"type": FORWARD, "channel_id": "1", "message_id": "2"},
+            "message_snapshots": [{"message": original}],
+        }
+        return await self._post_message(channel, self.world.person(user), "", **others)
+
+    async def purge(self, chat: int, numbers: list[str]) -> None:
+        """Delete messages as a moderator does, with one event for all of them."""
+        channel = self.world.channel(chat)
+        channel.messages = [one for one in channel.messages if one["id"] not in numbers]
+        event = {"ids": numbers, "channel_id": channel.id}
+        event |= {"guild_id": channel.guild} if channel.guild else {}
+        await self.sessions.emit("MESSAGE_DELETE_BULK", event, private=channel.guild is None)
 
     async def command(self, chat: int, name: str, words: str = "", *, user: int = 7) -> SimulatedInteraction:
         """Use a slash command as a user."""
