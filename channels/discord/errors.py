@@ -17,6 +17,7 @@ from channels.errors import (
     NotPermitted,
     RateLimited,
     Rejected,
+    ThreadUndeliverable,
     Unauthorized,
     Undeliverable,
     Unreachable,
@@ -27,8 +28,6 @@ from channels.inbox.text import mapping
 
 DEFAULT_WAIT = 5.0
 VIEW = "View Channels"
-
-
 TOO_MANY_EDITS = 30046
 """Too many edits of a message that is older than an hour: sent as a 429, but no wait helps this message."""
 
@@ -45,7 +44,7 @@ class MissingAccess(NotPermitted):
     """The bot cannot see the channel: a permission is missing, or the bot was removed."""
 
 
-class ArchivedThread(Undeliverable):
+class ArchivedThread(ThreadUndeliverable):
     """The thread is archived: a new message opens it, an edit does not."""
 
 

@@ -154,7 +154,7 @@ class DiscordSender(Sender):
             raise Unsupported("find: Discord does not show the nonces of messages here")
         return None
 
-    async def _page(self, address: Address, after: int) -> list[dict[str, Any]]:
+    async def _page(self, address: Address, after: int) -> list[Mapping[str, Any]]:
         history = self._api.bot.logs_from(rendering.channel_id_of(address), PAGE_SIZE, after=after)
         try:
             page: object = await self._call(history, address, name="find", needs=READ_PERMISSION)
@@ -162,9 +162,7 @@ class DiscordSender(Sender):
             raise Unsupported("find: this channel has no history") from None
         if not isinstance(page, list):
             raise Unreachable("find: the response is no list of messages")
-        return [
-            message for message in page if isinstance(message, dict) and str(message.get("id")).isdecimal()
-        ]
+        return [message for message in mappings(page) if str(message.get("id")).isdecimal()]
 
     def _is_ours(self, message: Mapping[str, Any]) -> bool:
         return bool(mapping(message.get("author")).get("id") == self._bot.id)
@@ -289,7 +287,7 @@ class DiscordSender(Sender):
         try:
             return await self._api.call(request, **others)
         except Undeliverable as error:
-            if address.thread is not None:
+            if address.thread is not None and not isinstance(error, ArchivedThread):
                 raise ThreadUndeliverable(str(error)) from None
             raise
         except MissingAccess:
