@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
 from channels.message import Message
 from channels.port import Connection
 from channels.slack import plugin
+from channels.slack.api import connect
+from channels.slack.receive.catch_up import CatchUp
+from channels.slack.settings import SlackSettings
 from channels.slack.simulator import Simulator
-from channels.slack.thread_locations import RECEIVED_UNTIL
+from channels.slack.thread_locations import RECEIVED_UNTIL, ThreadLocations
+from channels.slack.workspaces import SingleWorkspace
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
 from channels.testing.memory_state import MemoryChannelState
+from egress.guard import TRUSTED
 from slack_connections import SECRET, make_reply, thread_address
 
 HOUR = 3600.0
+MISSED = ["in a new thread", "in private", "in the known thread", "its reply"]
 
 
 def texts(recorder: UpdateRecorder) -> list[str]:
@@ -66,12 +73,7 @@ async def test_what_was_said_in_a_gap_is_read(
     recorder = UpdateRecorder()
     async with open_connection(plugin, settings, notes) as again, receiving(again, recorder):
         await recorder.wait(4)
-    assert sorted(texts(recorder)) == [
-        "in a new thread",
-        "in private",
-        "in the known thread",
-        "its reply",
-    ]
+    assert sorted(texts(recorder)) == MISSED
     rooms = {update.address.room for update in recorder.updates if isinstance(update, Message)}
     assert rooms == {"C0ROOM", "D0ADA"}
     assert not {update.key for update in recorder.updates} & {update.key for update in before.updates}
@@ -107,8 +109,7 @@ async def test_a_message_that_cannot_be_stored_is_read_again(
         await simulator.say("C0ROOM", "afterwards")
         await recorder.wait(5)
     assert (recorder.refused, notes.values[RECEIVED_UNTIL] != left) == (1, True)
-    missed = {"in a new thread", "in private", "in the known thread", "its reply"}
-    assert (set(texts(recorder)[:4]), texts(recorder)[4]) == (missed, "afterwards")
+    assert (sorted(texts(recorder)[:4]), texts(recorder)[4]) == (MISSED, "afterwards")
 
 
 async def test_after_a_short_break_nothing_is_read(
@@ -136,3 +137,57 @@ async def test_a_room_that_is_closed_to_the_bot_holds_up_no_other(
     async with open_connection(plugin, simulator.settings(), notes) as again, receiving(again, recorder):
         await recorder.wait(1)
     assert texts(recorder) == ["in private"]
+
+
+@pytest.mark.parametrize("failure", [{"status": 503}, {"error": "internal_error"}], ids=str)
+async def test_a_history_that_fails_once_is_read(
+    simulator: Simulator, slack: Connection, notes: MemoryChannelState, failure: dict[str, Any]
+) -> None:
+    """Slack is asked again after a pause."""
+    await receive_and_leave(simulator, slack, notes)
+    say_unheard(simulator)
+    await simulator.fail(method="conversations.history", **failure)
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings(), notes) as again, receiving(again, recorder):
+        await recorder.wait(4)
+    assert sorted(texts(recorder)) == MISSED
+
+
+async def catch_up(
+    simulator: Simulator, notes: MemoryChannelState, *, limit_seconds: float = 60.0
+) -> list[str]:
+    """Catch up as after a restart, without another attempt; return the texts that were read."""
+    read: list[str] = []
+
+    async def dispatch(body: dict[str, Any]) -> bool:
+        read.append(body["event"]["text"])
+        return True
+
+    async with connect(SlackSettings.model_validate(simulator.settings()), TRUSTED) as api:
+        workspaces = SingleWorkspace(api, await api.identify())
+        locations = ThreadLocations(notes)
+        await CatchUp(workspaces, locations, pauses=(), limit_seconds=limit_seconds).run(dispatch)
+    return read
+
+
+@pytest.mark.parametrize("error", ["internal_error", "token_revoked"])
+async def test_a_history_that_keeps_failing_is_read_after_a_restart(
+    simulator: Simulator, slack: Connection, notes: MemoryChannelState, error: str
+) -> None:
+    """It stays unread while the others are read; what was read is not read again."""
+    await receive_and_leave(simulator, slack, notes)
+    simulator.world.post("C0ROOM", "U0ADA", {"text": "in the room"})
+    simulator.world.post("D0ADA", "U0ADA", {"text": "in private"})
+    await simulator.fail(error, method="conversations.history")
+    assert [await catch_up(simulator, notes) for _ in range(3)] == [["in private"], ["in the room"], []]
+    assert float(notes.values[RECEIVED_UNTIL]) > time.time() - HOUR / 2
+
+
+async def test_what_was_not_read_in_time_is_read_after_a_restart(
+    simulator: Simulator, slack: Connection, notes: MemoryChannelState
+) -> None:
+    """The end of the time for catching up moves no position past an unread room."""
+    await receive_and_leave(simulator, slack, notes)
+    simulator.world.post("C0ROOM", "U0ADA", {"text": "in the room"})
+    assert await catch_up(simulator, notes, limit_seconds=0) == []
+    assert await catch_up(simulator, notes) == ["in the room"]
