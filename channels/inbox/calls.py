@@ -24,7 +24,7 @@ TIMEOUT_SECONDS = 30.0
 S = TypeVar("S")
 A = TypeVar("A")
 
-_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, EgressRefused, ValueError)
+CONNECTION_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, EgressRefused, ValueError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +76,10 @@ async def call(
     limit = aiohttp.ClientTimeout(total=timeout, sock_connect=min(10.0, timeout))
     try:
         async with session.request(method, url, allow_redirects=False, timeout=limit, **options) as response:
-            body = await _read(response)
+            body = await read_bounded(response)
             return HttpResponse(status=response.status, headers=response.headers, body=body)
-    except _ERRORS as error:
-        raise _connection_error(what, error) from None  # the URL may contain a secret
+    except CONNECTION_ERRORS as error:
+        raise connection_error(what, error) from None  # the URL may contain a secret
 
 
 async def fetch(session: aiohttp.ClientSession, url: str) -> AsyncIterator[bytes]:
@@ -98,21 +98,23 @@ async def fetch(session: aiohttp.ClientSession, url: str) -> AsyncIterator[bytes
                         f"the file has more than {MAX_FILE_BYTES} bytes, the most that is downloaded"
                     )
                 yield chunk
-    except _ERRORS as error:
-        raise _connection_error("download", error) from None
+    except CONNECTION_ERRORS as error:
+        raise connection_error("download", error) from None
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
+async def read_bounded(response: aiohttp.ClientResponse, limit: int = MAX_RESPONSE_BYTES) -> bytes:
+    """Return the body of a response; raises ValueError if it is longer than the limit."""
     parts, size = [], 0
     async for chunk in response.content.iter_chunked(65536):
         parts.append(chunk)
         size += len(chunk)
-        if size > MAX_RESPONSE_BYTES:
+        if size > limit:
             raise ValueError("the response is too long")
     return b"".join(parts)
 
 
-def _connection_error(what: str, error: Exception) -> ChannelError:
+def connection_error(what: str, error: Exception) -> ChannelError:
+    """Return Unreachable if no connection was made, Ambiguous if it broke; a URL is not shown."""
     before = isinstance(
         error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.InvalidURL
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from channels.inbox.text import clean
 from channels.message import Address, RoomKind
-from channels.slack import text
 
 
 def room_kind_of(room: str, kind: str | None) -> RoomKind:
@@ -16,7 +16,7 @@ def room_kind_of(room: str, kind: str | None) -> RoomKind:
 
 def address_of(channel: str, room_id: str, thread: str | None, message_ts: str | None) -> Address:
     """Return the address: a message that is not in a thread opens one, in private chats too."""
-    return Address(channel=channel, room=text.clean(room_id), thread=thread or message_ts)
+    return Address(channel=channel, room=clean(room_id), thread=thread or message_ts)
 
 
 def parse_timestamp(ts: str) -> datetime:

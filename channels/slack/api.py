@@ -15,18 +15,10 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
 from channels.errors import Ambiguous, NotPermitted, Rejected, Unreachable
+from channels.inbox.calls import CONNECTION_ERRORS, connection_error, read_bounded
 from channels.slack.errors import translate_error
 from channels.slack.payloads import Bot
-from channels.slack.session import (
-    CONNECTION_ERRORS,
-    SDK_LOG,
-    GuardedSession,
-    connection_error,
-    http_error,
-    read_bounded,
-    reason_of,
-    retry_after,
-)
+from channels.slack.session import MAX_RESPONSE_BYTES, SDK_LOG, GuardedSession, http_error, retry_after
 from channels.slack.settings import SlackSettings
 from egress.guard import EgressGuard
 from egress.sessions import open_session
@@ -123,7 +115,7 @@ class Api:
                 max_msg_size=4_000_000,
             )
         except CONNECTION_ERRORS as error:
-            raise Unreachable(f"socket: {reason_of(error)}") from None  # the URL contains a ticket
+            raise Unreachable(str(connection_error("socket", error))) from None  # the URL contains a ticket
 
     async def respond(self, url: str, notice: Mapping[str, Any]) -> bool:
         """Post to an interaction's response_url, which needs no token; return whether it was accepted."""
@@ -139,7 +131,7 @@ class Api:
             async with self._session.post(
                 url, data=content, allow_redirects=False, timeout=TRANSFER_TIMEOUT
             ) as response:
-                await read_bounded(response)
+                await read_bounded(response, MAX_RESPONSE_BYTES)
         except CONNECTION_ERRORS as error:
             raise connection_error("upload", error) from error
         if response.status == HTTPStatus.FORBIDDEN:

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from channels.inbox.text import clean
 from channels.message import Button
-from channels.slack import text as slack_text
 
 Id = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 Timestamp = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,11}(\.[0-9]{1,12})?$")]
@@ -186,4 +186,4 @@ def action_id_of(button: Button) -> str:
     """Return a button's action_id, which includes its prompt."""
     if not button.prompt:
         return button.data
-    return f"{PROMPT_PREFIX}{button.data}|{slack_text.clean(button.prompt)}"[:MAX_ACTION_ID]
+    return f"{PROMPT_PREFIX}{button.data}|{clean(button.prompt)}"[:MAX_ACTION_ID]

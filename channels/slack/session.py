@@ -17,12 +17,11 @@ from typing import Any
 import aiohttp
 
 from channels.errors import Ambiguous, ChannelError, Rejected, Unauthorized, Unreachable, parse_wait
+from channels.inbox.calls import CONNECTION_ERRORS, connection_error, read_bounded
 from channels.slack.errors import not_found, rate_limited
-from egress.policy import refusal
 
 REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 MAX_RESPONSE_BYTES = 4_000_000
-CONNECTION_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 RESPONSE_URL = "response_url"
 _REQUEST_PARTS = ("headers", "json", "data", "params")
 
@@ -76,7 +75,7 @@ class GuardedSession:
             async with self._session.request(
                 verb, url, allow_redirects=False, timeout=REQUEST_TIMEOUT, **given
             ) as response:
-                payload = await read_bounded(response)
+                payload = await read_bounded(response, MAX_RESPONSE_BYTES)
         except CONNECTION_ERRORS as error:
             raise connection_error(method, error) from None  # a response_url is a secret
         if response.status != HTTPStatus.OK:
@@ -84,18 +83,6 @@ class GuardedSession:
         if method != RESPONSE_URL and not _is_of_slack(payload):
             raise Ambiguous(f"{method}: the response is not Slack's")
         return SlackResponseBody(status=response.status, headers=response.headers, payload=payload)
-
-
-async def read_bounded(response: aiohttp.ClientResponse) -> bytes:
-    """Read a response of at most MAX_RESPONSE_BYTES; raises ValueError."""
-    parts: list[bytes] = []
-    size = 0
-    async for chunk in response.content.iter_chunked(65536):
-        parts.append(chunk)
-        size += len(chunk)
-        if size > MAX_RESPONSE_BYTES:
-            raise ValueError("the response is too long")
-    return b"".join(parts)
 
 
 def _is_of_slack(payload: bytes) -> bool:
@@ -123,16 +110,3 @@ def http_error(method: str, response: aiohttp.ClientResponse) -> ChannelError:
 def retry_after(headers: Mapping[str, str]) -> float:
     """Return the seconds that Slack asks to wait, 30 if it names none."""
     return parse_wait(headers.get("Retry-After", "")) or 30.0
-
-
-def connection_error(method: str, error: Exception) -> ChannelError:
-    """Return Unreachable if no connection was made, Ambiguous if it broke."""
-    before = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    kind = Unreachable if before or isinstance(error, aiohttp.InvalidURL) else Ambiguous
-    return kind(f"{method}: {reason_of(error)}")
-
-
-def reason_of(error: Exception) -> str:
-    """Return why a connection failed; the error's own text may contain a secret URL."""
-    refused = refusal(error)
-    return refused.why if refused else type(error).__name__

@@ -11,11 +11,6 @@ _ENTITIES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
 _ENTITY = re.compile("&(?:lt|gt|amp);")
 
 
-def clean(text: str) -> str:
-    """Replace lone surrogates and NUL, which databases do not store."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\0", "\ufffd")
-
-
 def to_plain_text(text: str) -> str:
     """Return the text as a user reads it, with references and entities replaced."""
     parts = _REFERENCE.split(text)
@@ -52,26 +47,6 @@ def parse_command(text: str) -> tuple[str, str] | None:
     """Return (name, arguments) of a text that begins with one of the bot's commands."""
     name, rest = (*text.split(None, 1), "", "")[:2]
     return (name.lower(), rest.strip()) if name.lower() in COMMANDS else None
-
-
-def parse_slash_command(text: str) -> tuple[str, str] | None:
-    """Return the command in `/name arguments`."""
-    return parse_command(text[1:]) if text.startswith("/") else None
-
-
-def parse_mention_command(text: str) -> tuple[str, str] | None:
-    """Return the command in text after a mention that is only a command, or in `/name …`."""
-    words = text.split()
-    if not words or len(text) > 2000:  # noqa: PLR2004 - no command is longer
-        return None
-    if text.startswith("/"):
-        return parse_slash_command(text)
-    name, rest = words[0].lower(), words[1:]
-    decision = name in {"approve", "deny", "answer"} and (not rest or rest[0].startswith("apr_"))
-    jobs_command = name == "jobs" and len(rest) == 2 and rest[0] in {"logs", "stop"}  # noqa: PLR2004
-    queue_mode = name == "queue" and len(rest) == 1
-    bare = name in COMMANDS - {"title"} and not rest
-    return parse_command(text) if decision or jobs_command or queue_mode or bare else None
 
 
 def measure(text: str) -> int:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from channels.inbox.text import bare_file_name
+from channels.inbox.commands import parse_mentioned, parse_slash
+from channels.inbox.text import bare_file_name, clean
 from channels.message import (
     Address,
     Attachment,
@@ -75,10 +76,10 @@ def _reaction(event: ReactionEvent, team: str, channel: str, bot: Bot) -> Reacti
         return IgnoredUpdate(reason="a reaction to something other than a message")
     room, message = room_kind_of(event.item.channel, None), f"{event.item.channel}:{event.item.ts}"
     return Reaction(
-        key=slack_text.clean(f"{team}:{event.type}:{message}:{event.user}:{event.reaction}:{event.event_ts}"),
+        key=clean(f"{team}:{event.type}:{message}:{event.user}:{event.reaction}:{event.event_ts}"),
         address=address_of(channel, event.item.channel, None, event.item.ts),
-        author=Author(id=slack_text.clean(event.user)),
-        emoji=slack_text.clean(event.reaction.partition("::")[0]),
+        author=Author(id=clean(event.user)),
+        emoji=clean(event.reaction.partition("::")[0]),
         added=event.type == "reaction_added",
         platform_id=event.item.ts,
         room=room,
@@ -106,7 +107,7 @@ def _message_deleted(
         return IgnoredUpdate(reason="a deletion of the bot's own message")
     thread = previous.get("thread_ts")
     return MessageDeleted(
-        key=slack_text.clean(f"{place}:{deleted}:deleted"),
+        key=clean(f"{place}:{deleted}:deleted"),
         address=address_of(channel, event.channel, thread if isinstance(thread, str) else None, deleted),
         platform_id=deleted,
     )
@@ -120,15 +121,15 @@ def _message(
     author = event.user or event.bot_id
     if not author:
         return IgnoredUpdate(reason="a message without an author")
-    raw, mentioned = slack_text.strip_mention(slack_text.clean(event.text or ""), bot.id)
+    raw, mentioned = slack_text.strip_mention(clean(event.text or ""), bot.id)
     text = slack_text.to_plain_text(raw).strip()
     attachments = tuple(_attachment(file) for file in event.files or () if _is_available(file))
     if not text and not attachments and not mentioned:
         return IgnoredUpdate(reason="a message with neither text nor file")
     message = Message(
-        key=slack_text.clean(key),
+        key=clean(key),
         address=_address(event, channel),
-        author=Author(id=slack_text.clean(author), is_bot=event.bot_id is not None),
+        author=Author(id=clean(author), is_bot=event.bot_id is not None),
         text=text,
         sent_at=parse_timestamp(edited_at or event.ts),
         room=room_kind_of(event.channel, event.channel_type),
@@ -149,9 +150,9 @@ def _as_command(message: Message) -> Message | Command:
     if message.edited or message.attachments:
         return message
     if message.mentions_bot:
-        command = slack_text.parse_mention_command(message.text)
+        command = parse_mentioned(message.text)
     else:
-        command = slack_text.parse_slash_command(message.text) if message.room is RoomKind.DIRECT else None
+        command = parse_slash(message.text) if message.room is RoomKind.DIRECT else None
     if command is None:
         return message
     return Command(
@@ -169,11 +170,11 @@ def _as_command(message: Message) -> Message | Command:
 def _slash_command(slash: SlashCommand, channel: str, bot: Bot) -> Message | Command:
     direct = slash.channel_name == "directmessage"
     room = RoomKind.DIRECT if direct else room_kind_of(slash.channel_id, None)
-    key = slack_text.clean(f"{slash.team_id or bot.team}:slash:{slash.trigger_id}")
-    address = Address(channel=channel, room=slack_text.clean(slash.channel_id))
-    author = Author(id=slack_text.clean(slash.user_id))
+    key = clean(f"{slash.team_id or bot.team}:slash:{slash.trigger_id}")
+    address = Address(channel=channel, room=clean(slash.channel_id))
+    author = Author(id=clean(slash.user_id))
     sent_at = parse_timestamp(_trigger_seconds(slash.trigger_id))
-    text = slack_text.to_plain_text(slack_text.clean(slash.text)).strip()
+    text = slack_text.to_plain_text(clean(slash.text)).strip()
     command = slack_text.parse_command(text) if text else ("help", "")
     if command is None:
         return Message(
@@ -193,7 +194,7 @@ def _slash_command(slash: SlashCommand, channel: str, bot: Bot) -> Message | Com
         rest=command[1],
         sent_at=sent_at,
         room=room,
-        token=slack_text.clean(slash.response_url),
+        token=clean(slash.response_url),
     )
 
 
@@ -209,8 +210,8 @@ def _is_available(file: File) -> bool:
 
 def _attachment(file: File) -> Attachment:
     return Attachment(
-        name=bare_file_name(file.name, otherwise=f"file-{slack_text.clean(file.id)}"),
-        media_type=slack_text.clean(file.mimetype or "application/octet-stream"),
+        name=bare_file_name(file.name, otherwise=f"file-{clean(file.id)}"),
+        media_type=clean(file.mimetype or "application/octet-stream"),
         size=max(0, file.size or 0),
-        ref=slack_text.clean(file.url_private_download or file.url_private or file.id),
+        ref=clean(file.url_private_download or file.url_private or file.id),
     )

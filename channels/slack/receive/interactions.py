@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from channels.inbox.text import clean
 from channels.message import Author, ButtonPress, IgnoredUpdate
-from channels.slack import text as slack_text
 from channels.slack.addresses import address_of, room_kind_of
 from channels.slack.payloads import PROMPT_PREFIX, BlockActions, Bot, ModalMetadata, ViewSubmission
 
@@ -74,7 +74,7 @@ def _modal_request(press: BlockActions, bot: Bot) -> ModalRequest | None:
 
 
 def _view(prompt: str, metadata: ModalMetadata) -> dict[str, Any]:
-    label = slack_text.clean(prompt).strip() or "Comment"
+    label = clean(prompt).strip() or "Comment"
     field = {
         "type": "plain_text_input",
         "action_id": INPUT_ID,
@@ -113,13 +113,11 @@ def _press(press: BlockActions, channel: str, bot: Bot) -> ButtonPress | Ignored
     thread = press.container.thread_ts or _thread_of(press.message)
     team = press.team.id if press.team else bot.team
     return ButtonPress(
-        key=slack_text.clean(
-            f"{team}:press:{room_id}:{ts}:{press.user.id}:{action.action_ts or action.value}"
-        ),
+        key=clean(f"{team}:press:{room_id}:{ts}:{press.user.id}:{action.action_ts or action.value}"),
         address=address_of(channel, room_id, thread, None),
-        author=Author(id=slack_text.clean(press.user.id)),
-        data=slack_text.clean(action.value),
-        token=slack_text.clean(press.response_url or press.trigger_id),
+        author=Author(id=clean(press.user.id)),
+        data=clean(action.value),
+        token=clean(press.response_url or press.trigger_id),
         room=room,
         platform_id=ts,
     )
@@ -137,11 +135,11 @@ def _submission(submission: ViewSubmission, channel: str, bot: Bot) -> ButtonPre
         return IgnoredUpdate(reason="a modal of another user or workspace")
     room = room_kind_of(metadata.room, None)
     return ButtonPress(
-        key=slack_text.clean(f"{team}:view:{view.id}"),
+        key=clean(f"{team}:view:{view.id}"),
         address=address_of(channel, metadata.room, metadata.thread, None),
-        author=Author(id=slack_text.clean(submission.user.id)),
-        data=slack_text.clean(metadata.data),
-        token=slack_text.clean(metadata.answer),
+        author=Author(id=clean(submission.user.id)),
+        data=clean(metadata.data),
+        token=clean(metadata.answer),
         comment=_comment_in(view.state),
         room=room,
         platform_id=metadata.message,
@@ -153,7 +151,7 @@ def _comment_in(state: dict[str, Any]) -> str:
     found: Any = state
     for name in ("values", INPUT_ID, INPUT_ID, "value"):
         found = found.get(name) if isinstance(found, dict) else None
-    return slack_text.clean(found).strip()[:COMMENT_LIMIT] if isinstance(found, str) else ""
+    return clean(found).strip()[:COMMENT_LIMIT]
 
 
 def _thread_of(message: dict[str, Any]) -> str | None:

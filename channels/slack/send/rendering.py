@@ -12,6 +12,7 @@ from slack_sdk.models.blocks import (
     SectionBlock,
 )
 
+from channels.inbox.text import clean
 from channels.message import Address, Button, Reply
 from channels.slack import payloads
 from channels.slack import text as slack_text
@@ -37,7 +38,7 @@ def delivery_metadata(key: str) -> dict[str, Any]:
 
 def escape(text: str) -> str:
     """Return the text with every reference escaped."""
-    return markup.escape(slack_text.clean(text))
+    return markup.escape(clean(text))
 
 
 def render_blocks(reply: Reply) -> dict[str, Any]:
@@ -48,7 +49,7 @@ def render_blocks(reply: Reply) -> dict[str, Any]:
 
 def render_markdown(reply: Reply) -> dict[str, Any]:
     """Return the arguments for the end of a stream: Slack renders the text as it rendered the stream."""
-    markdown = MarkdownBlock(text=markup.escape_markdown(slack_text.clean(reply.text))).to_dict()
+    markdown = MarkdownBlock(text=markup.escape_markdown(clean(reply.text))).to_dict()
     return {"text": _render(reply.text, TEXT_LIMIT), "blocks": [markdown, *_actions(reply)]}
 
 
@@ -59,7 +60,7 @@ def render_plain(reply: Reply) -> dict[str, Any]:
 
 def _render(text: str, limit: int) -> str:
     """Render a text; if the result is too long, only escape it."""
-    rendered = markup.render(slack_text.clean(text))
+    rendered = markup.render(clean(text))
     return rendered if len(rendered) <= limit else escape(text)
 
 
@@ -78,5 +79,5 @@ def _actions(reply: Reply) -> list[dict[str, Any]]:
 
 
 def _button(button: Button) -> ButtonElement:
-    label = slack_text.clean(button.label)[:LABEL_LIMIT] or "…"
+    label = clean(button.label)[:LABEL_LIMIT] or "…"
     return ButtonElement(text=label, value=button.data, action_id=payloads.action_id_of(button))

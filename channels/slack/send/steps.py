@@ -8,8 +8,8 @@ from __future__ import annotations
 from slack_sdk.models.messages.chunk import Chunk, PlanUpdateChunk, TaskUpdateChunk
 
 from channels.errors import NotPermitted, Rejected, Undeliverable
+from channels.inbox.text import clean
 from channels.message import Address, SentMessage, StepState, ToolStep, ToolSteps
-from channels.slack import text as slack_text
 from channels.slack.api import Api, answer_of
 from channels.slack.errors import error_code
 from channels.slack.send import rendering
@@ -82,4 +82,4 @@ def _chunks(steps: ToolSteps) -> list[Chunk]:
 
 
 def _title(step: ToolStep) -> str:
-    return slack_text.clean(step.title)[:TITLE_LIMIT] or "…"
+    return clean(step.title)[:TITLE_LIMIT] or "…"

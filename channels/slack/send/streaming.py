@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from channels.errors import Ambiguous, NotPermitted, Rejected, Undeliverable
+from channels.inbox.text import clean
 from channels.message import Address, DraftText, Reply, RoomKind, SentMessage
 from channels.slack import text as slack_text
 from channels.slack.addresses import room_kind_of
@@ -142,7 +143,7 @@ def _partial_reply(draft: DraftText) -> Reply:
 
 def _chunks(text: str) -> Iterator[str]:
     """Yield the escaped text in pieces that fit one call, without cutting an entity."""
-    escaped = markup.escape_markdown(slack_text.clean(text))
+    escaped = markup.escape_markdown(clean(text))
     while len(escaped) > MAX_MARKDOWN_CHARACTERS:
         piece = escaped[:MAX_MARKDOWN_CHARACTERS]
         entity = piece.rfind("&", -LONGEST_ENTITY)

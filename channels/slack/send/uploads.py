@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from channels.errors import Rejected
+from channels.inbox.text import clean
 from channels.message import Address, File, SentMessage
 from channels.port import RECENT_PREFIX, ChannelState
-from channels.slack import text
 from channels.slack.api import Api
 from channels.slack.send import rendering
 
@@ -32,7 +32,7 @@ class FileTransfers:
             )
         if not file.content:
             raise Rejected(f"{file.name} is empty: Slack refuses empty files")
-        name = text.clean(file.name)
+        name = clean(file.name)
         file_id, url = await self._request_upload_url(name, len(file.content))
         await self._api.upload(url, file.content)
         await self._state.set({STATE_PREFIX + key: file_id})
