@@ -34,6 +34,7 @@ from gateway.infra.preflight import (
     describe_damage,
 )
 from gateway.ingress.channel_supervisor import ChannelSupervisor
+from gateway.migrations import UnknownRevision
 from gateway.observability.event_loop_watchdog import event_loop_watched
 from gateway.observability.fault_points import UnknownFaultPoint
 from gateway.records.errors import InvalidRecord
@@ -72,11 +73,12 @@ def run(settings: Settings) -> int:
         UnknownFaultPoint,
         OSError,
     )
+    unstartable = (DependencyUnavailable, DatabaseShared, InvalidRecord, SecretKeyMismatch, UnknownRevision)
     os.umask(0o077)
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     try:
         _serve_unwrapped(settings)
-    except (DependencyUnavailable, DatabaseShared, InvalidRecord, SecretKeyMismatch, ListenFailed) as error:
+    except (*unstartable, ListenFailed) as error:
         print(f"dovecote: {error}", file=sys.stderr)  # noqa: T201 - for the operator
         return 1 if isinstance(error, ListenFailed) else 2
     except (*expected, DBAPIError) as error:

@@ -37,6 +37,16 @@ class Status:
         return self.current == self.head
 
 
+class UnknownRevision(Exception):
+    """The database has a revision that this version lacks; the message names both and the remedy."""
+
+    REMEDY = "install the version that migrated the database, or restore a backup from before"
+
+    def __init__(self, current: str) -> None:
+        self.detail = f"at {current}, which this version does not know: its newest is {newest()}"
+        super().__init__(f"the database is {self.detail}. To continue, {self.REMEDY}")
+
+
 def configuration(connection: Connection | None = None) -> Config:
     """Return Alembic's configuration for this folder, which migrates `connection`."""
     from alembic.config import Config
@@ -91,16 +101,32 @@ async def _run_in_transaction(database_url: str, work: Callable[[Connection], Re
         await engine.dispose()
 
 
+def _revisions() -> set[str]:
+    """Return the revisions of this version: the numbers that the files in `versions` begin with."""
+    return {file.name.partition("_")[0] for file in (Path(__file__).parent / "versions").glob("[0-9]*.py")}
+
+
 def newest() -> str:
     """Return the newest revision, which is the highest number that a file in `versions` begins with."""
-    return max(file.name.partition("_")[0] for file in (Path(__file__).parent / "versions").glob("[0-9]*.py"))
+    return max(_revisions())
+
+
+def unknown_revision(current: str | None) -> UnknownRevision | None:
+    """Return the error of a database at this revision, or None if this version has the revision."""
+    return None if current is None or current in _revisions() else UnknownRevision(current)
 
 
 def _is_newest(connection: Connection) -> bool:
-    """Return whether the newest revision is applied, without importing Alembic, which takes longer."""
+    """Return whether the newest revision is applied, without importing Alembic, which takes longer.
+
+    Raises UnknownRevision.
+    """
     if not connection.dialect.has_table(connection, "alembic_version"):
         return False
-    return list(connection.execute(text("SELECT version_num FROM alembic_version")).scalars()) == [newest()]
+    applied = list(connection.execute(text("SELECT version_num FROM alembic_version")).scalars())
+    for unknown in filter(None, map(unknown_revision, applied)):
+        raise unknown
+    return applied == [newest()]
 
 
 def _upgrade_if_older(connection: Connection) -> None:
@@ -111,7 +137,10 @@ def _upgrade_if_older(connection: Connection) -> None:
 
 
 async def migrate_up(database_url: str) -> None:
-    """Apply every missing revision in one transaction; does nothing to a database that has them all."""
+    """Apply every missing revision in one transaction; does nothing to a database that has them all.
+
+    Raises UnknownRevision for a database of a newer version.
+    """
     await _run_in_transaction(database_url, _upgrade_if_older)
 
 

@@ -59,6 +59,7 @@ def check_database(settings: Settings) -> Iterator[DoctorCheck]:
     """Check that the database answers and has this version's schema."""
     from gateway.cli.database import database_status, translate_database_errors
     from gateway.cli.errors import CommandFailed
+    from gateway.migrations import unknown_revision
 
     try:
         with translate_database_errors():
@@ -68,6 +69,9 @@ def check_database(settings: Settings) -> Iterator[DoctorCheck]:
         return
     if found.current is None:
         yield passed("database", "none yet; `serve` creates it")
+        return
+    if unknown := unknown_revision(found.current):
+        yield failed("database", unknown.detail, unknown.REMEDY)
         return
     detail = f"at {found.current}, this version needs {found.head}"
     missing = failed("database", detail, "run `dovecote migrate up`")

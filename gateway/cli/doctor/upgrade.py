@@ -12,6 +12,7 @@ from gateway.cli.connection import locate_gateway
 from gateway.cli.database import database_status
 from gateway.cli.doctor.check import CheckState, DoctorCheck, failed, passed
 from gateway.cli.errors import GatewayUnreachable
+from gateway.migrations import unknown_revision
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
@@ -45,12 +46,8 @@ def schema_check(found: Status, titles: dict[str, str]) -> DoctorCheck:
     """Return whether `migrate up` has something to do, or cannot know the schema."""
     if found.up_to_date:
         return passed("database", f"at {found.current}, as this version needs; `migrate up` changes nothing")
-    if found.current is not None and found.current not in titles:
-        return failed(
-            "database",
-            f"at {found.current}, which this version does not know: its newest is {found.head}",
-            "install the version that migrated the database, or restore a backup from before",
-        )
+    if unknown := unknown_revision(found.current):
+        return failed("database", unknown.detail, unknown.REMEDY)
     missing = _after(found.current, titles)
     if found.current is None:
         return passed("database", f"no schema yet: `serve` makes it with {len(missing)} revisions")

@@ -13,6 +13,8 @@ from command_line import run_command_line
 from fake_gateway import fake_gateway
 from gateway.cli.doctor.upgrade import revision_titles, running_check
 from gateway.migrations import newest
+from gateway_process import GatewayProcess
+from migrated import migrated_sqlite
 
 INSTALLED = version("dovecote")
 NO_PERSON = "http://127.0.0.1:9"
@@ -28,6 +30,11 @@ def checked(data: Path, url: str = NO_PERSON) -> tuple[int, dict[str, dict[str, 
 def at_revision(data: Path, revision: str) -> None:
     """Make the database of this version, and let it say that it is of another revision."""
     assert run_command_line("migrate", "up", "--data", str(data)).exit_code == 0
+    set_revision(data, revision)
+
+
+def set_revision(data: Path, revision: str) -> None:
+    """Let the database say that it is of another revision."""
     with sqlite3.connect(data / "dovecote.db") as connection:
         connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
     connection.close()
@@ -71,6 +78,37 @@ def test_a_database_of_a_newer_version_fails(tmp_path: Path) -> None:
     code, checks = checked(tmp_path)
     assert (code, checks["database"]["state"]) == (1, "failed")
     assert "does not know" in checks["database"]["detail"]
+
+
+@pytest.mark.parametrize("words", ["migrate up", "doctor --quick"])
+def test_a_database_of_a_newer_version_is_explained(tmp_path: Path, words: str) -> None:
+    """Commands that need the schema name both revisions and the remedy."""
+    at_revision(tmp_path, "9999")
+    result = run_command_line(*words.split(), "--data", str(tmp_path))
+    assert result.exit_code == 1
+    assert_newer_is_explained(result.output)
+    assert "run `dovecote migrate up`" not in result.output
+
+
+async def test_a_gateway_refuses_a_database_of_a_newer_version(tmp_path: Path) -> None:
+    """It ends with 2, names the remedy and changes nothing."""
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    await migrated_sqlite(data / "dovecote.db")
+    set_revision(data, "9999")
+    process = GatewayProcess(data)
+    await process.start(wait=False)
+    assert await process.wait_for_exit(60) == 2
+    assert_newer_is_explained("\n".join(process.log))
+    with sqlite3.connect(data / "dovecote.db") as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999",)]
+    connection.close()
+
+
+def assert_newer_is_explained(output: str) -> None:
+    """Assert that both revisions and the remedy are in the output."""
+    assert f"at 9999, which this version does not know: its newest is {newest()}" in output
+    assert "install the version that migrated the database, or restore a backup" in output
 
 
 @pytest.mark.parametrize(
