@@ -27,6 +27,7 @@ from gateway.infra.backing_services import BackgroundTask, open_backing_services
 from gateway.infra.data_dir import DataDirBusy, DataDirExposed, DataDirUnusable
 from gateway.infra.embedded_nats import EmbeddedNatsFailed
 from gateway.infra.preflight import (
+    DatabaseFileUnusable,
     DatabaseShared,
     DependencyUnavailable,
     ListenFailed,
@@ -73,7 +74,14 @@ def run(settings: Settings) -> int:
         UnknownFaultPoint,
         OSError,
     )
-    unstartable = (DependencyUnavailable, DatabaseShared, InvalidRecord, SecretKeyMismatch, UnknownRevision)
+    unstartable = (
+        DependencyUnavailable,
+        DatabaseFileUnusable,
+        DatabaseShared,
+        InvalidRecord,
+        SecretKeyMismatch,
+        UnknownRevision,
+    )
     os.umask(0o077)
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     try:

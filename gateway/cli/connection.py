@@ -63,6 +63,8 @@ def _read(path: Path) -> str | None:
         return None
     except NotADirectoryError:
         return None
+    except IsADirectoryError as error:
+        raise UsageError(f"{path} is a directory, but must be a file: move it away, or pass --key") from error
     except PermissionError as error:
         raise UsageError(f"{path} cannot be read: run as the gateway's user, or pass --key") from error
     except UnicodeDecodeError as error:

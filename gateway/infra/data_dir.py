@@ -17,8 +17,16 @@ OTHERS = 0o077
 """The permissions of everybody but the owner."""
 
 
+FILES = ("dovecote.db", "instance", "key", "lock", "secret.key", "url")
+DIRECTORIES = (
+    *("arrivals", "callbacks", "egress", "files", "logs", "nats"),
+    *("sandboxes", "scratch", "snapshots", "workspaces"),
+)
+"""The names in the data directory that the gateway uses, by kind."""
+
+
 class DataDirUnusable(RuntimeError):
-    """The data directory is none, or cannot be created."""
+    """The data directory is none, cannot be created, or has a file in place of a directory or vice versa."""
 
 
 class DataDirExposed(RuntimeError):
@@ -38,6 +46,8 @@ def prepare_data_dir(directory: Path) -> None:
             f"data_dir = {directory} (--data, DOVECOTE_DATA_DIR): {reason}. "
             "Choose a path that this user may write"
         ) from error
+    for problem in kind_problems(directory):
+        raise DataDirUnusable(f"{problem}. {KIND_REMEDY}")
     found = directory.stat()
     if not found.st_mode & OTHERS:
         return
@@ -52,6 +62,23 @@ def prepare_data_dir(directory: Path) -> None:
             f"other users can read the data directory {directory} (mode {mode}): "
             f"run `chmod 700 {directory}`, or choose a new directory with --data"
         )
+
+
+KIND_REMEDY = "Move it away and start again, or choose another data directory with --data"
+
+
+def kind_problems(directory: Path) -> list[str]:
+    """Return a text for each file of a data directory that should be a directory, and the reverse."""
+    files = (directory / name for name in FILES)
+    directories = (directory / name for name in DIRECTORIES)
+    return [
+        *(f"{path} is a directory, but must be a file" for path in files if path.is_dir()),
+        *(
+            f"{path} is a file, but must be a directory"
+            for path in directories
+            if path.exists() and not path.is_dir()
+        ),
+    ]
 
 
 def _is_ours(directory: Path) -> bool:

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -45,6 +46,35 @@ class DependencyUnavailable(Exception):
         )
 
 
+class DatabaseFileUnusable(Exception):
+    """The SQLite file of the settings cannot be opened; the message names setting, path, cause and remedy."""
+
+    def __init__(self, url: str, reason: str, remedy: str) -> None:
+        super().__init__(
+            f"database_url = {make_url(url).database} (DOVECOTE_DATABASE_URL): {reason}. "
+            f"To continue, {remedy}; "
+            "without the setting dovecote.db of the data directory is used"
+        )
+
+
+def sqlite_file_problem(url: str) -> tuple[str, str] | None:
+    """Return why a SQLite file of this URL cannot be opened, and the remedy; None if it can be.
+
+    Nothing is created.
+    """
+    place = make_url(url)
+    if place.get_backend_name() != "sqlite" or not place.database:
+        return None
+    file = Path(place.database)
+    if file.is_dir():
+        return f"{file} is a directory, not a SQLite file", "move it away, or correct the path"
+    if not file.parent.is_dir():
+        return f"there is no directory {file.parent}", "create it for this user, or correct the path"
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        return f"this user cannot write to the directory {file.parent}", "permit it, or correct the path"
+    return None
+
+
 class DatabaseShared(Exception):
     """Another gateway uses the database, and one of the two does not expect company."""
 
@@ -60,7 +90,11 @@ class DatabaseShared(Exception):
 
 @asynccontextmanager
 async def claimed_database(settings: Settings) -> AsyncIterator[None]:
-    """Claim the database for this process, or for replicas; raises DatabaseShared, DependencyUnavailable."""
+    """Claim the database for this process, or for replicas.
+
+    Raises DatabaseShared, DatabaseFileUnusable and DependencyUnavailable.
+    """
+    _require_sqlite_file(settings)
     url, shared = settings.database, settings.replicas > 1
     owner = f"dovecote {socket.gethostname()} {os.getpid()}"[:63]
     async with AsyncExitStack() as stack:
@@ -71,10 +105,22 @@ async def claimed_database(settings: Settings) -> AsyncIterator[None]:
         except (DBAPIError, OSError) as error:
             if settings.database_url is None:
                 raise
-            raise DependencyUnavailable(
-                "database_url", settings.database_url, error, fallback="a SQLite file is used"
-            ) from error
+            raise _configured_unusable(settings.database_url, error) from error
         yield
+
+
+def _require_sqlite_file(settings: Settings) -> None:
+    problem = sqlite_file_problem(settings.database) if settings.database_url else None
+    if problem:
+        raise DatabaseFileUnusable(settings.database, *problem)
+
+
+def _configured_unusable(configured: SecretStr, error: Exception) -> Exception:
+    """Return the error of a configured database that cannot be used: a file or a server."""
+    url = configured.get_secret_value()
+    if make_url(url).get_backend_name() == "sqlite":
+        return DatabaseFileUnusable(url, str(error).splitlines()[0], "correct the path or its permissions")
+    return DependencyUnavailable("database_url", configured, error, fallback="a SQLite file is used")
 
 
 class ListenFailed(Exception):
@@ -102,15 +148,13 @@ async def connect_nats(url: SecretStr, stack: AsyncExitStack) -> NatsConnection:
 
 
 async def migrate_database(url: str, configured: SecretStr | None) -> None:
-    """Migrate the database; raises DependencyUnavailable when a configured one cannot be used."""
+    """Migrate the database; raises an error with setting and remedy when a configured one cannot be used."""
     try:
         await migrate_up(url)
     except (DBAPIError, DatabaseUnavailable, OSError) as error:
         if configured is None or is_damaged(error):
             raise
-        raise DependencyUnavailable(
-            "database_url", configured, error, fallback="a SQLite file is used"
-        ) from error
+        raise _configured_unusable(configured, error) from error
 
 
 def describe_damage(settings: Settings, error: BaseException) -> str | None:

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from gateway.cli.connection import locate_gateway
 from gateway.cli.doctor.check import MAX_CLOCK_SKEW, CheckState, DoctorCheck, failed, passed
 from gateway.cli.doctor.nats_versions import read_version, version_concern
+from gateway.cli.errors import CommandFailed, UsageError
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
@@ -40,6 +42,23 @@ def check_disk(settings: Settings) -> Iterator[DoctorCheck]:
         else failed("disk", detail, "free space, or move data_dir")
     )
     yield _check_writable(path, there)
+    yield from _check_kinds(settings)
+
+
+def _check_kinds(settings: Settings) -> Iterator[DoctorCheck]:
+    """Check that the names in the data directory are of the kind that the gateway uses, and readable."""
+    from gateway.infra.data_dir import KIND_REMEDY, kind_problems
+
+    problems = kind_problems(settings.data_dir)
+    for problem in problems:
+        yield failed("data directory", problem, KIND_REMEDY)
+    if problems:
+        return
+    try:
+        locate_gateway(settings)
+    except UsageError as error:
+        detail, _, remedy = str(error).rpartition(": ")
+        yield failed("data directory", detail, remedy)
 
 
 def _check_writable(path: Path, directory: Path) -> DoctorCheck:
@@ -58,9 +77,13 @@ def _check_writable(path: Path, directory: Path) -> DoctorCheck:
 def check_database(settings: Settings) -> Iterator[DoctorCheck]:
     """Check that the database answers and has this version's schema."""
     from gateway.cli.database import database_status, translate_database_errors
-    from gateway.cli.errors import CommandFailed
+    from gateway.infra.preflight import sqlite_file_problem
     from gateway.migrations import unknown_revision
 
+    is_expected = settings.database_url is not None or settings.data_dir.is_dir()
+    if is_expected and (problem := sqlite_file_problem(settings.database)):
+        yield failed("database", *problem)
+        return
     try:
         with translate_database_errors():
             found = asyncio.run(database_status(settings))
@@ -193,14 +216,19 @@ def check_port(settings: Settings) -> Iterator[DoctorCheck]:
 
 
 def _check_port_owner(settings: Settings, error: OSError) -> DoctorCheck:
-    from gateway.cli.connection import locate_gateway
-
-    at = locate_gateway(settings).url
-    answer = _probe_date(f"{at}/healthz")
-    if answer:
+    at = _located_url(settings)
+    if at and _probe_date(f"{at}/healthz"):
         return passed("port", f"a gateway is running at {at}")
     detail = f"{settings.host}:{settings.port}: {error.strerror}"
     return failed("port", detail, "stop the process that uses it, or set another port")
+
+
+def _located_url(settings: Settings) -> str | None:
+    """Return the gateway's URL; None if the data directory is damaged, which another check reports."""
+    try:
+        return locate_gateway(settings).url
+    except UsageError:
+        return None
 
 
 def _probe_date(url: str) -> str | None:
@@ -223,8 +251,6 @@ def _probe_date(url: str) -> str | None:
 
 def check_clock(settings: Settings) -> Iterator[DoctorCheck]:
     """Check that the clock is later than this installation and agrees with the gateway's."""
-    from gateway.cli.connection import locate_gateway
-
     now = time.time()
     remedy = "set the clock (signatures and leases depend on it)"
     made = Path(__file__).stat().st_mtime
@@ -232,7 +258,8 @@ def check_clock(settings: Settings) -> Iterator[DoctorCheck]:
         detail = f"it is {datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M} UTC, before this installation"
         yield failed("clock", detail, remedy)
         return
-    date = _probe_date(f"{locate_gateway(settings).url}/healthz")
+    at = _located_url(settings)
+    date = _probe_date(f"{at}/healthz") if at else None
     off = abs(now - parsedate_to_datetime(date).timestamp()) if date and date != "now" else 0.0
     detail = f"{datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M:%S} UTC"
     detail = f"{detail}, {off:.0f} s off the gateway's" if date else detail

@@ -29,7 +29,10 @@ def check_clocks(settings: Settings) -> Iterator[DoctorCheck]:
     from sqlalchemy.exc import DBAPIError
 
     from delivery.database.engine import DatabaseUnavailable
+    from gateway.infra.preflight import sqlite_file_problem
 
+    if sqlite_file_problem(settings.database):
+        return  # another check reports it
     try:
         off = asyncio.run(_with_timeout(_database_clock_offset(settings.database)))
     except (DBAPIError, DatabaseUnavailable, OSError):

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gateway.cli.database import database_status, translate_database_errors
-from gateway.cli.errors import ExitCode, print_error
+from gateway.cli.errors import CommandFailed, ExitCode, print_error
 from gateway.cli.group import (
     Config,
     Data,
@@ -78,11 +78,14 @@ Version = Annotated[
 @local(migrate, "up")
 def migrate_up(*, config: Config = None, data: Data = None) -> None:
     """Migrate the database to this version's schema (`serve` does so too)."""
+    from gateway.infra.preflight import sqlite_file_problem
     from gateway.migrations import migrate_up as bring_up
 
     settings = load_settings(config, data_dir=data)
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     with translate_database_errors(), progress("migrating"):
+        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if problem := sqlite_file_problem(settings.database):
+            raise CommandFailed(": ".join(problem))
         asyncio.run(bring_up(settings.database))
     typer.echo("the database is up to date")
 

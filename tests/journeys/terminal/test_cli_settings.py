@@ -144,6 +144,35 @@ def test_doctor_reports_every_problem(run: Run, tmp_path: Path) -> None:
     assert "✗ nats" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("key", "file"), ("secret.key", "file"), ("dovecote.db", "file"), ("logs", "directory")],
+)
+def test_doctor_finds_entries_of_the_wrong_kind(run: Run, tmp_path: Path, name: str, kind: str) -> None:
+    """What `serve` refuses in the data directory is a failed check with the path and a remedy."""
+    make = (tmp_path / name).mkdir if kind == "file" else (tmp_path / name).touch
+    make()
+    result = run("doctor", "--quick", "--data", str(tmp_path), DOVECOTE_PORT="0")
+    assert result.exit_code == 1, result.output
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("✗ data directory")]
+    assert f"{tmp_path / name} is a " in line
+    assert f"but must be a {kind} → Move it away" in line
+    assert "Traceback" not in result.output
+
+
+async def test_a_sqlite_file_without_its_directory_is_explained(tmp_path: Path) -> None:
+    """Doctor, `migrate up` and `serve` name the directory that does not exist, without a traceback."""
+    (tmp_path / "dovecote.toml").write_text('database_url = "sqlite:////nope/x.db"\n')
+    at = ("--data", str(tmp_path / "data"))
+    for words, expected in (("doctor --quick", 1), ("migrate up", 1), ("serve --port 0", 2)):
+        code, output, errors = await run_to_end(*words.split(), *at, cwd=tmp_path)
+        assert code == expected, output + errors
+        assert "there is no directory /nope" in output + errors
+        assert "create it for this user, or correct the path" in output + errors
+        assert "Start that server" not in errors
+        assert "Exception in thread" not in errors
+
+
 def test_listen_refuses_a_wrong_secret(run: Run) -> None:
     """`webhooks listen` needs a secret of the right form."""
     assert run("webhooks", "listen", "--secret", "whsec_!").exit_code == 2

@@ -44,6 +44,21 @@ def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
         assert str(caught.value).startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("key", "file"), ("secret.key", "file"), ("dovecote.db", "file"), ("logs", "directory")],
+)
+def test_an_entry_of_the_wrong_kind_is_refused(tmp_path: Path, name: str, kind: str) -> None:
+    """The error names the path, the kind that it must have and the remedy; nothing is changed."""
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    make = (data / name).mkdir if kind == "file" else (data / name).touch
+    make()
+    with pytest.raises(DataDirUnusable, match=f"^{data / name} is a .* but must be a {kind}. Move it away"):
+        prepare_data_dir(data)
+    assert [path.name for path in data.iterdir()] == [name]
+
+
 def test_a_directory_of_others_is_refused(tmp_path: Path) -> None:
     """The error names the directory, its mode and the command that helps."""
     (tmp_path / "notes.txt").touch()
