@@ -14,6 +14,7 @@ import structlog
 from aiohttp import hdrs, web
 from pydantic import Field, StrictStr
 
+from delivery.exhaustion import exhausted_resource
 from gateway.environments.quotas import quota_problem
 from gateway.web.http import request_body
 from gateway.web.http.auth import KeyAccess
@@ -90,7 +91,10 @@ async def delete_workspace(context: WebContext, account: str, workspace: str) ->
 
 
 async def translate_errors(operation: Awaitable[Result]) -> Result:
-    """Await the store, and translate its errors into HTTP problems."""
+    """Await the store, and translate its errors into HTTP problems.
+
+    The OSError of a full disk is raised as it is: every request gets the same 503 for it.
+    """
     try:
         return await operation
     except FileNotFoundError:
@@ -105,6 +109,8 @@ async def translate_errors(operation: Awaitable[Result]) -> Result:
     except (IsADirectoryError, NotADirectoryError) as error:
         raise HttpProblem(409, f"a file and a directory have the same path: {error.strerror}") from None
     except (OSError, ValueError) as error:
+        if exhausted_resource(error):
+            raise
         reason = getattr(error, "strerror", None) or "this path cannot be used"
         raise invalid_field(PATH_POINTER, f"the file system refused: {reason}") from None
 
