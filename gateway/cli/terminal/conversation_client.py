@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -25,16 +25,27 @@ FATAL_CLOSE_CODES = {
 """Close codes after which reconnecting is useless."""
 
 
-class _TemporarilyUnavailable(GatewayUnreachable):
-    """The gateway is temporarily unavailable."""
+CONNECTION_FRAMES = frozenset({"subscribed", "reset"})
+"""Frames that begin a connection: they say nothing about whether the gateway can store a message."""
+
+
+class _TemporarilyUnavailable(CommandFailed):
+    """The gateway answers, but cannot do what a frame asks; the text is its reason."""
 
 
 class ConversationClient:
     """Follows a conversation live. Messages that were not accepted are sent again after a reconnect."""
 
     def __init__(
-        self, gateway: GatewayClient, conversation: str, *, after: int | None = None, may_be_new: bool = False
+        self,
+        gateway: GatewayClient,
+        conversation: str,
+        *,
+        after: int | None = None,
+        may_be_new: bool = False,
+        retry_delays: Sequence[float] = RETRY_DELAYS,
     ) -> None:
+        self._retry_delays = retry_delays
         self._gateway = gateway
         self._may_be_new = may_be_new
         self._conversation = conversation
@@ -79,21 +90,38 @@ class ConversationClient:
     async def frames(self) -> AsyncGenerator[Frame]:
         """Yield every frame, events one by one, across reconnects.
 
-        Raises GatewayUnreachable if the first connection fails, or all attempts after a disconnect.
+        Raises GatewayUnreachable if the first connection fails, or all attempts after a disconnect, and
+        CommandFailed if the gateway refuses all attempts.
         """
         failures = 0
         while True:
             try:
-                async for frame in self._connection_frames():
+                async for frame in self._unrefused_frames():
                     failures = 0
                     yield frame
-            except GatewayUnreachable as error:
-                is_passing = isinstance(error, _TemporarilyUnavailable) or self._was_connected
-                if not is_passing or failures == len(RETRY_DELAYS):
+            except GatewayUnreachable:
+                if not self._was_connected or failures == len(self._retry_delays):
                     raise
-            if failures < len(RETRY_DELAYS):
-                await asyncio.sleep(RETRY_DELAYS[failures])
+            if failures < len(self._retry_delays):
+                await asyncio.sleep(self._retry_delays[failures])
             failures += 1
+
+    async def _unrefused_frames(self) -> AsyncIterator[Frame]:
+        """Yield the frames of a connection until it ends; connects again after an error that may pass."""
+        refusals = 0
+        while True:
+            try:
+                async for frame in self._connection_frames():
+                    if frame.get("type") not in CONNECTION_FRAMES:
+                        refusals = 0
+                    yield frame
+            except _TemporarilyUnavailable:
+                if refusals == len(self._retry_delays):
+                    raise
+                await asyncio.sleep(self._retry_delays[refusals])
+                refusals += 1
+            else:
+                return
 
     async def _connection_frames(self) -> AsyncIterator[Frame]:
         """Yield the frames of one connection until it ends."""

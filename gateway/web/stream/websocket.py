@@ -13,6 +13,7 @@ from aiohttp import WSMsgType, web
 from delivery.database.engine import DatabaseUnavailable
 from delivery.errors import DeliveryError
 from delivery.events.replay import CaughtUp, Events, Frame, Reset, frames
+from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from gateway.accounts.api_keys import Principal
 from gateway.config.sign_in_settings import KeyScope
 from gateway.web.http.problems import HttpProblem
@@ -87,6 +88,15 @@ async def serve(
         _bound_buffers(request)
         await _Session(request, response, services, reader).run()
     return response
+
+
+def _unavailable(error: DatabaseUnavailable | DeliveryError) -> str:
+    """Return what a client may read of an error: its text can have the address of a server."""
+    resource = exhausted_resource(error)
+    if resource:
+        return EXHAUSTED[resource]
+    server = "the database" if isinstance(error, DatabaseUnavailable) else "the event log"
+    return f"{server} does not answer; try again soon"
 
 
 def _bound_buffers(request: web.Request) -> None:
@@ -172,8 +182,8 @@ class _Session:
                 raise _CloseConnection(BAD_FRAME, str(error)) from None
             except ProtocolError as error:
                 await self._send({"type": "error", "code": error.code, "detail": error.detail} | error.fields)
-            except (DatabaseUnavailable, DeliveryError):
-                await self._send({"type": "error", "code": "unavailable", "detail": "try again soon"})
+            except (DatabaseUnavailable, DeliveryError) as error:
+                await self._send({"type": "error", "code": "unavailable", "detail": _unavailable(error)})
 
     def _count_frame(self) -> None:
         """Count a frame of any kind, valid or not, for the key's rate limit; raises once it is used up."""

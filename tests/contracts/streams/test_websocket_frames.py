@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import struct
 from collections.abc import AsyncIterator
@@ -9,6 +10,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from delivery.broker.memory_events import MemoryEvents
+from delivery.database.engine import DatabaseUnavailable
+from delivery.errors import BrokerUnreachable
+from delivery.exhaustion import EXHAUSTED, Resource
 from raw_socket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, RawSocket, raw_socket
 from stream_server import KEY, stream_server
 
@@ -91,3 +95,27 @@ async def test_a_broken_close_is_a_protocol_error(raw: RawSocket, body: bytes) -
     """A close frame with half a code, a forbidden code or a reason that is no text is refused."""
     raw.frame(CLOSE, body)
     assert (await raw.wait_closed())[0] in {1002, 1007}
+
+
+def database_failure(reason: str, cause: Exception | None = None) -> DatabaseUnavailable:
+    """Return the error of a database, with its cause."""
+    error = DatabaseUnavailable(reason)
+    error.__cause__ = cause
+    return error
+
+
+FAILURES = [
+    (database_failure("it cannot write", OSError(errno.ENOSPC, "full")), EXHAUSTED[Resource.DISK]),
+    (database_failure("at db.internal:5432"), "the database does not answer; try again soon"),
+    (BrokerUnreachable("at nats.internal:4222"), "the event log does not answer; try again soon"),
+]
+
+
+@pytest.mark.parametrize(("failure", "detail"), FAILURES)
+async def test_an_unavailable_service_is_named_without_its_address(failure: Exception, detail: str) -> None:
+    """A client reads what is wrong, such as a full disk, and no more of the error."""
+    async with stream_server(MemoryEvents()) as face, raw_socket(face.url, KEY) as raw:
+        face.failure = failure
+        raw.send_frame({"type": "send", "conversation": "cnv_1", "text": "hi", "id": "m1"})
+        _opcode, body = await raw.receive()
+    assert json.loads(body) == {"type": "error", "code": "unavailable", "detail": detail}

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from gateway.cli.client import GatewayClient, open_gateway
-from gateway.cli.errors import GatewayUnreachable
+from gateway.cli.errors import CommandFailed, ExitCode, GatewayUnreachable
 from gateway.cli.terminal.conversation_client import ConversationClient
 from nats_servers import free_ports
 
@@ -37,8 +37,13 @@ class WatchedClient(GatewayClient):
 
 
 @asynccontextmanager
-async def socket_server(port: int, opened: asyncio.Event, *, answers: bool) -> AsyncIterator[None]:
-    """Serve a WebSocket that answers a subscription, or never answers; its end cuts all connections."""
+async def socket_server(
+    port: int, opened: asyncio.Event, *, answers: bool, refusal: str = ""
+) -> AsyncIterator[None]:
+    """Serve a WebSocket that answers a subscription, or never answers; its end cuts all connections.
+
+    With a `refusal` everything after the subscription is unavailable, for this reason.
+    """
 
     async def serve(request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()
@@ -49,6 +54,8 @@ async def socket_server(port: int, opened: asyncio.Event, *, answers: bool) -> A
         opened.set()
         if answers:
             await socket.send_json(SUBSCRIBED)
+        if refusal:
+            await socket.send_json({"type": "error", "code": "unavailable", "detail": refusal})
         await socket.receive()
         return socket
 
@@ -88,3 +95,22 @@ async def test_a_gateway_that_never_answered_is_reported_at_once() -> None:
     async with open_gateway(f"http://127.0.0.1:{port}", None) as gateway:
         with pytest.raises(GatewayUnreachable):
             await anext(ConversationClient(gateway, "cnv_1").frames())
+
+
+async def test_a_gateway_that_always_refuses_ends_the_command_with_its_reason() -> None:
+    """The exit code is not that of an unreachable gateway; a subscription does not restart the count."""
+    (port,) = free_ports(1)
+    async with (
+        open_gateway(f"http://127.0.0.1:{port}", None) as gateway,
+        socket_server(port, asyncio.Event(), answers=True, refusal="the disk is full"),
+    ):
+        client = ConversationClient(gateway, "cnv_1", retry_delays=(0, 0))
+        with pytest.raises(CommandFailed, match="the disk is full") as raised:
+            await _read_all(client)
+    assert raised.value.code is ExitCode.FAILED
+
+
+async def _read_all(client: ConversationClient) -> None:
+    async with asyncio.timeout(30):
+        async for frame in client.frames():
+            assert frame == SUBSCRIBED

@@ -37,6 +37,8 @@ class StreamServer:
     sent: list[SendFrame] = field(default_factory=list)
     decided: list[ApproveFrame] = field(default_factory=list)
     cancelled: list[CancelFrame] = field(default_factory=list)
+    failure: Exception | None = None
+    """The error of every message that is sent."""
     rate_limiter: RequestRateLimiter = field(default_factory=lambda: RequestRateLimiter(60_000))
     url: str = ""
     unpublished: list[Event] = field(default_factory=list)
@@ -65,6 +67,8 @@ class StreamServer:
         self.unpublished.clear()
 
     async def _submit(self, _principal: Principal, said: SendFrame) -> SubmittedMessage:
+        if self.failure is not None:
+            raise self.failure
         if said.text == "too much":
             raise ProtocolError("too_many", "too much is waiting", {"id": said.id})
         self.sent.append(said)
