@@ -74,6 +74,7 @@ def serve(
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="The port to listen on; 0 selects a free one.")] = None,
     roles: Annotated[str | None, typer.Option(help="all, or some of ingress,turns,delivery,reaper.")] = None,
+    log_format: Annotated[str | None, typer.Option(help="console or json.")] = None,
     config: Config = None,
     allow_unsandboxed_host: Annotated[
         bool,
@@ -94,6 +95,7 @@ def serve(
             host=host,
             port=port,
             roles=roles,
+            log_format=log_format,
             allow_unsandboxed_host=allow_unsandboxed_host or None,
             allow_shared_host=allow_shared_host or None,
         )

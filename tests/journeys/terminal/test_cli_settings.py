@@ -173,6 +173,19 @@ async def test_a_sqlite_file_without_its_directory_is_explained(tmp_path: Path) 
         assert "Exception in thread" not in errors
 
 
+async def test_an_option_of_serve_selects_the_format_of_the_log(tmp_path: Path) -> None:
+    """With `--log-format json` each line is an object; another format is refused with the allowed ones."""
+    (tmp_path / "data").mkdir(mode=0o700)
+    (tmp_path / "data" / "logs").touch()  # it ends the start
+    words = ("serve", "--port", "0", "--data", str(tmp_path / "data"), "--log-format")
+    _code, output, errors = await run_to_end(*words, "json", cwd=tmp_path)
+    first = (output + errors).splitlines()[0]
+    assert json.loads(first)["event"] == "gateway.starting"
+    code, output, errors = await run_to_end(*words, "xml", cwd=tmp_path)
+    assert code == 2
+    assert "log_format = 'xml' (--log-format): Input should be 'console' or 'json'" in errors
+
+
 def test_listen_refuses_a_wrong_secret(run: Run) -> None:
     """`webhooks listen` needs a secret of the right form."""
     assert run("webhooks", "listen", "--secret", "whsec_!").exit_code == 2
