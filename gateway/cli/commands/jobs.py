@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,7 +24,34 @@ approvals = group("Tool calls that wait for a person.")
 deliveries = group("Deliveries to chats and webhooks.")
 
 Id = Annotated[str, typer.Argument(help="The id, as the list shows it.")]
-State = Annotated[str | None, typer.Option(help="Only items in this state.")]
+
+
+def state_option(states: type[StrEnum]) -> Any:
+    """Return the option that selects one of these states."""
+    return typer.Option(help=f"Only those in this state: {', '.join(states)}.", metavar="STATE")
+
+
+class JobFilter(StrEnum):
+    """The states of jobs in the API; its own enum is not imported, which would make each command slow."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+
+class DeliveryFilter(StrEnum):
+    """The states of deliveries in the API."""
+
+    PENDING = "pending"
+    SENDING = "sending"
+    RETRYING = "retrying"
+    PARKED = "parked"
+    AMBIGUOUS = "ambiguous"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+    SUPPRESSED = "suppressed"
 
 
 def filter_by_state(rows: list[dict[str, Any]], state: str | None) -> list[dict[str, Any]]:
@@ -32,7 +60,12 @@ def filter_by_state(rows: list[dict[str, Any]], state: str | None) -> list[dict[
 
 
 @remote(jobs, "list")
-async def list_jobs(gateway: GatewayClient, *, state: State = None, as_json: Json = False) -> None:
+async def list_jobs(
+    gateway: GatewayClient,
+    *,
+    state: Annotated[JobFilter | None, state_option(JobFilter)] = None,
+    as_json: Json = False,
+) -> None:
     """List the jobs."""
     columns: Columns = {
         "id": lambda row: row.get("id") or row.get("resultId"),
@@ -155,7 +188,12 @@ async def answer(gateway: GatewayClient, approval: Id, text: Annotated[str, type
 
 
 @remote(deliveries, "list")
-async def list_deliveries(gateway: GatewayClient, *, state: State = None, as_json: Json = False) -> None:
+async def list_deliveries(
+    gateway: GatewayClient,
+    *,
+    state: Annotated[DeliveryFilter | None, state_option(DeliveryFilter)] = None,
+    as_json: Json = False,
+) -> None:
     """List the deliveries with their state."""
     columns: Columns = {
         "id": "id",

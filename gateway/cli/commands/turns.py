@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.commands.jobs import Id, State, filter_by_state
+from gateway.cli.commands.jobs import Id, filter_by_state, state_option
 from gateway.cli.errors import CommandFailed
 from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, clean, print_json, print_record, print_rows, short
@@ -20,11 +21,22 @@ if TYPE_CHECKING:
 turns = group("Turns of agents.")
 
 
+class TurnFilter(StrEnum):
+    """The states of turns in the API."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
 @remote(turns, "list")
 async def list_turns(
     gateway: GatewayClient,
     *,
-    state: State = None,
+    state: Annotated[TurnFilter | None, state_option(TurnFilter)] = None,
     dead: Annotated[
         bool, typer.Option("--dead", help="Only dead-lettered turns that were not retried.")
     ] = False,

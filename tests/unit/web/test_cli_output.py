@@ -7,11 +7,18 @@ import subprocess
 import sys
 import threading
 from datetime import UTC, datetime
+from enum import StrEnum
 
 import pytest
 
+from command_line import run_command_line
+from delivery.deliveries.attempt import DeliveryState
+from gateway.cli.commands.jobs import DeliveryFilter, JobFilter
+from gateway.cli.commands.turns import TurnFilter
 from gateway.cli.output import relative_time
 from gateway.cli.progress import progress
+from gateway.store.job_state import JobState
+from gateway.store.turn_state import TurnState
 
 NOW = datetime(2030, 1, 31, 12, 0, 0, tzinfo=UTC)
 
@@ -93,3 +100,23 @@ def test_nothing_is_shown_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
     with progress("reading", stream=terminal, patience=0.0):
         pass
     assert terminal.getvalue() == pipe.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "states"),
+    [
+        ("jobs list", JobFilter, JobState),
+        ("turns list", TurnFilter, TurnState),
+        ("deliveries list", DeliveryFilter, DeliveryState),
+    ],
+)
+def test_a_list_takes_the_states_of_the_api_alone(
+    words: str, options: type[StrEnum], states: type[StrEnum]
+) -> None:
+    """Another state is wrong usage with the allowed ones, and no empty list."""
+    assert list(options) == list(states)
+    result = run_command_line(*words.split(), "--state", "foo", "--url", "http://127.0.0.1:9")
+    assert result.exit_code == 2
+    assert "'foo'" in result.stderr
+    for state in states:
+        assert state in result.stderr
