@@ -152,6 +152,9 @@ class FileCollector:
                 await self._collect_file(location, owner, one)
 
     async def _collect_file(self, location: OutboxLocation, owner: FileOwner, file: OutboxFile) -> None:
+        if not file.is_utf8:
+            await self._reject(owner, file, "its name is not valid UTF-8: rename it")
+            return
         try:
             content = await self._read(location, owner, file.path, file.size)
         except FileRejected as error:

@@ -32,9 +32,13 @@ find outbox -maxdepth 4 -type f ! -path '*/.*' -printf '%s %C@ %p\0' | head -z -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxFile:
-    """A file in the outbox; `changed_at` is by the gateway's clock."""
+    """A file in the outbox; `changed_at` is by the gateway's clock.
+
+    If its path is not UTF-8, `path` shows it with replacement characters, and the file cannot be read.
+    """
 
     path: str
+    is_utf8: bool
     size: int
     changed_at: datetime
     version: str
@@ -83,7 +87,7 @@ def _walk(workspace: Path) -> Iterator[OutboxFile]:
         for entry in _entries(workspace, folder):
             seen += 1
             path = f"{folder}/{entry.name}"
-            if entry.name.startswith(".") or not _is_text(path):
+            if entry.name.startswith("."):
                 continue
             if entry.kind == "directory" and path.count("/") < MAX_DEPTH:
                 waiting.append(path)
@@ -99,16 +103,15 @@ def _entries(workspace: Path, folder: str) -> list[local_files.FileEntry]:
         return []
 
 
-def _is_text(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in path
-
-
 def _outbox_file(path: str, size: int, changed_at: datetime, stamp: float) -> OutboxFile:
-    return OutboxFile(path=path, size=size, changed_at=changed_at, version=f"{size}-{stamp:.6f}")
+    shown = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return OutboxFile(
+        path=shown,
+        is_utf8=shown == path,
+        size=size,
+        changed_at=changed_at,
+        version=f"{size}-{stamp:.6f}",
+    )
 
 
 def parse_listing(listing: bytes, requested_at: datetime) -> list[OutboxFile]:
@@ -120,7 +123,7 @@ def parse_listing(listing: bytes, requested_at: datetime) -> list[OutboxFile]:
     files = []
     for record in records:
         match = _LISTING.fullmatch(record)
-        if match and _is_text(match[3]):
+        if match:
             stamp = float(match[2])
             files.append(_outbox_file(match[3], int(match[1]), file_time(stamp) - ahead, stamp))
     return files

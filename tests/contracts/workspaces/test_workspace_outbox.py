@@ -91,6 +91,18 @@ async def test_a_file_of_any_name_is_found(mounted: bool, workspace: Path, sandb
 
 
 @pytest.mark.parametrize("mounted", [True, False])
+async def test_a_name_that_is_not_utf8_is_reported(mounted: bool, workspace: Path, sandbox: Sandbox) -> None:
+    """The file cannot be named in an event, so it is listed with a readable path and marked."""
+    (workspace / "outbox" / os.fsdecode(b"r\xe9sum\xe9.txt")).write_bytes(b"123")
+    (inner := workspace / "outbox" / os.fsdecode(b"d\xff")).mkdir()
+    (inner / "inner.txt").write_bytes(b"1")
+    found = await workspace_outbox.list_files(make_location(sandbox, workspace if mounted else None))
+    marked = [(one.path, one.size) for one in found if not one.is_utf8]
+    assert marked == [("outbox/d\ufffd/inner.txt", 1), ("outbox/r\ufffdsum\ufffd.txt", 3)]
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize("mounted", [True, False])
 async def test_an_outbox_that_leads_elsewhere_is_empty(
     mounted: bool, workspace: Path, sandbox: Sandbox
 ) -> None:
