@@ -16,11 +16,17 @@ log = structlog.get_logger(__name__)
 OTHERS = 0o077
 """The permissions of everybody but the owner."""
 
-
-FILES = ("dovecote.db", "instance", "key", "lock", "secret.key", "url")
+FILES = ("arrivals", "dovecote.db", "instance", "key", "lock", "secret.key", "url")
 DIRECTORIES = (
-    *("arrivals", "callbacks", "egress", "files", "logs", "nats"),
-    *("sandboxes", "scratch", "snapshots", "workspaces"),
+    "callbacks",
+    "egress",
+    "files",
+    "logs",
+    "nats",
+    "sandboxes",
+    "scratch",
+    "snapshots",
+    "workspaces",
 )
 """The names in the data directory that the gateway uses, by kind."""
 
