@@ -214,7 +214,10 @@ class TerminalSession:
         if self._unaccepted and turn not in self._turns:
             self._early_events.append(event)
             return
-        if self._once is None or turn in self._turns:
+        is_notice = (event.get("data") or {}).get(
+            "role"
+        ) == "notice"  # of no turn, as that a file was not sent
+        if self._once is None or turn in self._turns or is_notice:
             self._show(event)
         if turn in self._turns and event["type"] in ENDS:
             self._turns[turn], self._last_state = str(event["type"]), str(event["type"])

@@ -99,6 +99,14 @@ async def test_a_conversation_goes_on(running: GatewayProcess) -> None:
     assert re.search(r"zero.*two", piped.out, re.DOTALL)
 
 
+async def test_a_file_that_cannot_be_sent_is_reported(running: GatewayProcess) -> None:
+    """A command with one message prints the notice about it beside the file that is sent."""
+    files = "!mkdir outbox; touch outbox/good outbox/$'r\\xe9sum\\xe9'"
+    answered = await run(running, "chat", files)
+    assert "good /files/" in answered.out
+    assert "`outbox/r\ufffdsum\ufffd`: its name is not valid UTF-8: rename it" in answered.out
+
+
 async def test_jobs_are_watched_and_stopped(running: GatewayProcess) -> None:
     """A background job is listed, its output can be read while it runs, and it can be stopped."""
     assert (await run(running, "chat", "!&echo begun; sleep 300")).code == 0
