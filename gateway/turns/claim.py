@@ -70,6 +70,13 @@ class EndedUnrun:
     fence: int
 
 
+AGENT_DELETED = (
+    "agent {} no longer exists, so this conversation cannot continue: use /new in a chat, elsewhere "
+    "a conversation of another name, or delete this conversation"
+)
+"""Why a turn fails whose agent was deleted, with the remedy."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantined:
     """A turn that crashed its process repeatedly; claim it again once no other such turn runs."""
@@ -155,7 +162,7 @@ class TurnClaimer:
         )
         end = _end_without_run(turn, dead=poison.dead)
         if agent is None or end is not None:
-            state, error = end or (TurnState.FAILED, f"agent {turn.agent} no longer exists")
+            state, error = end or (TurnState.FAILED, AGENT_DELETED.format(turn.agent))
             return await self._end_unrun(tx, turn, fence, state, error)
         if poison.alone and not alone:
             return await self._quarantine(tx, turn, fence, poison, interruption)

@@ -22,7 +22,7 @@ async def execute_model_command(
     """Execute `/model` and return the reply."""
     agent = await records.get_by_id(tx.connection, conversation.agent)
     if agent is None:
-        return "This conversation's agent no longer exists."
+        return "This conversation's agent no longer exists. Use `/new`, or a conversation of another name."
     choices = model_choices(agent, operator_model)
     if not args:
         return _list(choices, conversation.model)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.arguments import parse_settings
+from gateway.cli.arguments import Yes, confirm_deletion, parse_settings
 from gateway.cli.group import Json, group, remote
-from gateway.cli.output import Columns, Row, print_record, print_rows, short
+from gateway.cli.output import Columns, Row, clean, print_record, print_rows, short
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -72,16 +72,22 @@ def _add_commands(app: typer.Typer, plural: str) -> None:
         await gateway.delete("accounts", "me", plural, name)
         typer.echo(f"{name} deleted")
 
+    async def delete_agent(gateway: GatewayClient, name: Name, *, yes: Yes = False) -> None:
+        question = f"Delete {clean(name)}? Its conversations cannot continue."
+        confirm_deletion(question, "the conversations of the agent cannot continue", yes=yes)
+        await delete_record(gateway, name)
+
     list_records.__doc__ = f"List the {plural}, those of the settings file included."
     show_record.__doc__ = f"Show one {one}."
     add_record.__doc__ = f"Create a {one}." if one != "agent" else "Create an agent."
     change_record.__doc__ = "Change fields of the config; others keep their values."
     delete_record.__doc__ = "Delete it; what is in use is not deleted."
+    delete_agent.__doc__ = "Delete it; what is in use is not deleted. Its conversations cannot continue."
     remote(app, "list")(list_records)
     remote(app, "show")(show_record)
     remote(app, "add")(add_record)
     remote(app, "set")(change_record)
-    remote(app, "rm")(delete_record)
+    remote(app, "rm")(delete_agent if one == "agent" else delete_record)
 
 
 for _app, _plural in ((agents, "agents"), (workspaces, "workspaces"), (skills, "skills")):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.errors import UsageError
+from gateway.cli.arguments import Yes, confirm_deletion
 from gateway.cli.group import Json, group, operator
 from gateway.cli.output import Columns, clean, print_record, print_rows
 
@@ -79,12 +78,10 @@ async def delete_account(
     gateway: GatewayClient,
     account: Name,
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete an account with all its conversations, files, sandboxes and keys."""
-    if not yes:
-        if not sys.stdin.isatty():
-            raise UsageError("this deletes everything of the account: pass --yes")
-        typer.confirm(f"Delete {clean(account)} with all its data?", abort=True)
+    question = f"Delete {clean(account)} with all its data?"
+    confirm_deletion(question, "this deletes everything of the account", yes=yes)
     await gateway.delete("accounts", account)
     typer.echo(f"{clean(account)} deleted")

@@ -132,3 +132,18 @@ async def test_a_turn_that_is_released_counts_no_interruption(harness: IngressHa
         assert claim.turn.crashes == 0
         async with harness.database.begin() as connection:
             await turns.requeue(connection, claim.turn.id, from_state=TurnState.RUNNING)
+
+
+async def test_a_turn_of_a_deleted_agent_fails_with_the_remedy(harness: IngressHarness) -> None:
+    """The error says how to continue, because the conversation keeps its agent."""
+    await harness.send_message("work")
+    (turn,) = await harness.list_open_turns()
+    async with harness.database.begin() as connection:
+        await connection.execute(update(tables.turns).values(agent="agt_deleted"))
+    assert isinstance(await _claim(harness, next(_workers(harness))), EndedUnrun)
+    async with harness.database.read() as connection:
+        found = await turns.get(connection, harness.account, turn.id)
+    assert found is not None
+    assert (found.error or "").startswith("agent agt_deleted no longer exists")
+    for remedy in ("/new", "a conversation of another name", "delete this conversation"):
+        assert remedy in (found.error or "")

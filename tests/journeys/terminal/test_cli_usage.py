@@ -161,6 +161,7 @@ ACTIONS: dict[str, tuple[str, str, Any]] = {
         "/accounts/me/agents",
         {"name": "coder", "config": {"model": "builtin:shell", "limits": {"requests": 5}}},
     ),
+    "agents rm coder --yes": ("DELETE", "/accounts/me/agents/coder", None),
     "skills rm deploy": ("DELETE", "/accounts/me/skills/deploy", None),
     "keys create ci --scope read": ("POST", "/accounts/me/keys", {"name": "ci", "scopes": ["read"]}),
     "accounts add ada": ("POST", "/accounts", {"name": "ada"}),
@@ -197,8 +198,10 @@ def test_the_operators_key_is_for_accounts(run: Run, gateway: FakeGateway) -> No
     assert [one[3]["Authorization"] for one in gateway.requests] == ["Bearer operator-key", "Bearer dvk_x"]
     gateway.responses["GET", "/accounts/ada"] = (401, {"title": "Unauthorized"})
     assert "DOVECOTE_ADMIN_KEY" in run("accounts", "show", "ada", "--url", gateway.url).stderr
-    asked = run("accounts", "rm", "ada", "--url", gateway.url)
-    assert (asked.exit_code, "pass --yes" in asked.stderr) == (2, True)
+    for kind in ("accounts", "agents"):
+        asked = run(kind, "rm", "ada", "--url", gateway.url)
+        assert (asked.exit_code, "pass --yes" in asked.stderr) == (2, True)
+    assert "DELETE" not in {method for method, *_ in gateway.requests}
 
 
 def test_a_nats_user_reads_one_account(run: Run, gateway: FakeGateway) -> None:
@@ -255,7 +258,9 @@ def test_a_table_fits_eighty_columns(run: Run, gateway: FakeGateway) -> None:
     assert "\x1b" not in shown
 
 
-@pytest.mark.parametrize("words", ["agents rm ..", "workspaces show .", "sandboxes rm ..", "keys revoke"])
+@pytest.mark.parametrize(
+    "words", ["agents rm --yes ..", "workspaces show .", "sandboxes rm ..", "keys revoke"]
+)
 def test_an_id_names_no_other_resource(run: Run, gateway: FakeGateway, words: str) -> None:
     """`..` in place of an id would delete the account: `/accounts/me/agents/..` is `/accounts/me`."""
     last = [""] if words == "keys revoke" else []
