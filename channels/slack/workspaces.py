@@ -6,6 +6,7 @@ import asyncio
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from slack_sdk.errors import SlackApiError, SlackTokenRotationError
 from slack_sdk.oauth.installation_store import Bot as InstalledBot
 from slack_sdk.oauth.token_rotation.async_rotator import AsyncTokenRotator
 
-from channels.errors import ChannelError
+from channels.errors import ChannelError, Unauthorized
 from channels.message import Address
 from channels.slack.api import Api
 from channels.slack.installations import ChannelInstallationStore
@@ -22,6 +23,9 @@ from channels.slack.payloads import Bot
 
 ROTATE_MINUTES = 120
 """Minutes before a token expires when it is replaced; it lives for twelve hours."""
+
+CHECK_SECONDS, RETRY_SECONDS = 600.0, 10.0
+"""Seconds between checks of a bot token, and after a check that failed."""
 
 _ROTATION_ERRORS = (SlackApiError, SlackTokenRotationError, KeyError, TypeError, ValueError)
 
@@ -51,13 +55,22 @@ class SlackWorkspaces(Protocol):
     async def delete(self, event: Mapping[str, Any], *, team: str, enterprise: str, at: float) -> None:
         """Handle an uninstallation or a revocation of tokens that happened at a time."""
 
+    async def watch(self) -> None:
+        """Wait until cancelled; raises Unauthorized once no workspace can be served."""
+        await asyncio.Event().wait()
+
 
 class SingleWorkspace(SlackWorkspaces):
-    """The workspace of a bot token; a request that names no workspace is for it."""
+    """The workspace of a bot token; a request that names no workspace is for it.
 
-    def __init__(self, api: Api, bot: Bot) -> None:
+    Slack keeps a socket open whose bot token it has revoked, so the token is checked now and then.
+    """
+
+    def __init__(self, api: Api, bot: Bot, *, check_seconds: float = CHECK_SECONDS) -> None:
         self._workspace = Workspace(bot=bot, api=api)
         self._has_ignored = False
+        self._check_seconds = check_seconds
+        self._is_doubted = asyncio.Event()
 
     async def find(self, *, team: str, enterprise: str) -> Workspace | None:
         """Return the workspace, None for any other."""
@@ -71,8 +84,25 @@ class SingleWorkspace(SlackWorkspaces):
         return self._workspace
 
     async def delete(self, event: Mapping[str, Any], *, team: str, enterprise: str, at: float) -> None:
-        """Leave the token, which belongs to the channel's settings."""
-        del event, team, enterprise, at
+        """Let `watch` check the token, which belongs to the channel's settings."""
+        del event, at
+        if await self.find(team=team, enterprise=enterprise) is not None:
+            self._is_doubted.set()
+
+    async def watch(self) -> None:
+        """Check the token now and then, and after a revocation; raises Unauthorized once Slack refuses it."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._check_seconds):
+                    await self._is_doubted.wait()
+            try:
+                await self._workspace.api.identify()
+                self._is_doubted.clear()
+            except Unauthorized as error:
+                raise Unauthorized(f"{error}: install the app again and set its bot_token") from error
+            except ChannelError as error:
+                log.warning("slack.token_not_checked", error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
 
 
 class InstalledWorkspaces(SlackWorkspaces):

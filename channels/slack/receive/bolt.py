@@ -32,12 +32,9 @@ from channels.slack.workspaces import ENTERPRISE, TEAM, UNINSTALL_EVENTS, SlackW
 TRIGGER_SECONDS = 2.5
 """Seconds that opening a modal may take; Slack's trigger expires after three."""
 
-_EXPIRED_TRIGGER_CODES = {
-    "expired_trigger_id",
-    "trigger_expired",
-    "exchanged_trigger_id",
-    "trigger_exchanged",
-}
+_TRIGGER_CODES = {"expired_trigger_id", "trigger_expired", "exchanged_trigger_id", "trigger_exchanged"}
+"""Codes of a trigger that expired or was used."""
+
 _MALFORMED = (ValueError, TypeError, AttributeError, KeyError, RecursionError)
 _STORED, _MALFORMED_REQUEST, _NOT_STORED = 200, 400, 503
 _UNREADABLE = 500
@@ -141,7 +138,7 @@ async def _open_modal(api: Api, modal: interactions.ModalRequest) -> bool:
         return False
     except ChannelError as error:
         log.warning("slack.modal_failed", error=str(error))
-        return error_code(error) in _EXPIRED_TRIGGER_CODES
+        return error_code(error) in _TRIGGER_CODES
     return True
 
 

@@ -40,6 +40,7 @@ class SlackReceiver(Receiver):
         self._api = api
         self._inbox = BoltInbox(api, workspaces, locations, channel=channel)
         self._catch_up = CatchUp(workspaces, locations)
+        self._workspaces = workspaces
 
     async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
         """Receive until cancelled; see `supervise` for how the loop ends."""
@@ -68,12 +69,17 @@ class SlackReceiver(Receiver):
         await supervise(self._receive_and_note(receive, backoff), stop)
 
     async def _receive_and_note(self, receive: Coroutine[Any, Any, None], backoff: Backoff) -> None:
-        """Receive, and note until when."""
-        noting = asyncio.create_task(self._catch_up.note_receiving(lambda: backoff.is_receiving))
+        """Receive, note until when, and watch the token; raises the error of what ends first."""
+        noting = self._catch_up.note_receiving(lambda: backoff.is_receiving)
+        tasks = [asyncio.create_task(one) for one in (receive, noting, self._workspaces.watch())]
         try:
-            await receive
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            noting.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        for task in done:
+            task.result()
 
     async def receive(self, request: WebhookRequest, accept: Accept) -> WebhookResponse:
         """Accept one post: 401 without Slack's signature, 400 if malformed, 503 if not stored."""

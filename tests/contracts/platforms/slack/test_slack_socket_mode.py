@@ -12,10 +12,15 @@ from channels.errors import Unauthorized
 from channels.message import Button, ButtonPress, Command, Message, Update
 from channels.port import Connection, WebhookRequest
 from channels.slack import plugin
+from channels.slack.api import connect
+from channels.slack.settings import SlackSettings
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.outgoing import signature_headers
+from channels.slack.simulator.world import TEAM
+from channels.slack.workspaces import SingleWorkspace
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
-from slack_connections import ROOM, SECRET, make_reply, serve_webhook
+from egress.guard import TRUSTED
+from slack_connections import ROOM, SECRET, TIMEOUT_SECONDS, make_reply, serve_webhook
 
 
 def received_texts(recorder: UpdateRecorder) -> list[str]:
@@ -84,6 +89,32 @@ async def test_socket_mode_switched_off_needs_the_operator(simulator: Simulator,
     await simulator.sockets.refresh("link_disabled")
     with pytest.raises(Unauthorized):
         await task
+
+
+async def test_a_revoked_bot_token_ends_the_receiver(simulator: Simulator, slack: Connection) -> None:
+    """The socket has a token of its own, and stays open; the error names the remedy."""
+    recorder = UpdateRecorder()
+    task = asyncio.create_task(slack.receiver.run(recorder.accept, receiving=recorder.record_status))
+    await simulator.say("C0ROOM", "one")
+    await recorder.wait(1)
+    await simulator.uninstall(TEAM)
+    with pytest.raises(Unauthorized, match="install the app again"):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            await task
+
+
+async def test_a_revocation_without_an_event_is_noticed(simulator: Simulator) -> None:
+    """The token is checked now and then; Slack need not say that it was revoked."""
+    async with connect(SlackSettings.model_validate(simulator.settings()), TRUSTED) as api:
+        workspace = SingleWorkspace(api, await api.identify(), check_seconds=0.001)
+        task = asyncio.create_task(workspace.watch())
+        calls = len(simulator.calls)
+        await simulator.wait_until(lambda: len(simulator.calls) > calls)
+        assert not task.done()
+        simulator.server.installations.revoke(TEAM)
+        with pytest.raises(Unauthorized):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await task
 
 
 async def test_an_envelope_is_acknowledged_after_it_is_stored(
