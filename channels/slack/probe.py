@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from channels.errors import ChannelError
+from channels.inbox.checks import check, wants_check
 from channels.port import CheckResult
 from channels.slack.api import Api, connect
 from channels.slack.payloads import Bot
@@ -26,63 +27,51 @@ async def _token_checks(api: Api) -> list[CheckResult]:
         bot, scopes = await api.auth_test()
     except ChannelError as error:
         remedy = f"copy the Bot User OAuth Token (xoxb-…) from {_OAUTH}; check base_url"
-        return [CheckResult(subject="bot token", ok=False, detail=str(error), remedy=remedy)]
+        return [check("bot token", "", problem=str(error), remedy=remedy)]
     return [_identity_check(bot), _scopes_check(scopes)]
 
 
 def _installation_check() -> CheckResult:
-    return CheckResult(
-        subject="installation",
-        ok=True,
-        detail="workspaces install the app at /slack/install; check on Slack's page that the redirect URL "
+    return check(
+        "installation",
+        "workspaces install the app at /slack/install; check on Slack's page that the redirect URL "
         "ends in /slack/oauth_redirect (of several apps: /channels/ID/install and /channels/ID/oauth)",
     )
 
 
 def _identity_check(bot: Bot) -> CheckResult:
-    if not bot.bot_id:
-        return CheckResult(
-            subject="bot token",
-            ok=False,
-            detail=f"this is the token of the user {bot.id}, not of a bot",
-            remedy=f"copy the Bot User OAuth Token (xoxb-…), not the User OAuth Token, from {_OAUTH}",
-        )
-    return CheckResult(subject="bot token", ok=True, detail=f"user {bot.id} of workspace {bot.team or '?'}")
+    return check(
+        "bot token",
+        f"user {bot.id} of workspace {bot.team or '?'}",
+        problem="" if bot.bot_id else f"this is the token of the user {bot.id}, not of a bot",
+        remedy=f"copy the Bot User OAuth Token (xoxb-…), not the User OAuth Token, from {_OAUTH}",
+    )
 
 
 def _scopes_check(scopes: frozenset[str] | None) -> CheckResult:
     """List each missing scope and what does not work without it."""
     if scopes is None:
-        return CheckResult(subject="scopes", ok=True, detail="Slack did not report the token's scopes")
-    missing = [f"{scope} ({why})" for scope, why in SCOPES.items() if scope not in scopes]
-    if missing:
-        return CheckResult(
-            subject="scopes",
-            ok=False,
-            detail="missing: " + ", ".join(missing),
-            remedy=f"{_OAUTH}, Bot Token Scopes: add them, then Reinstall to Workspace",
-        )
-    return CheckResult(subject="scopes", ok=True, detail=f"all {len(SCOPES)} needed scopes are granted")
+        return check("scopes", "Slack did not report the token's scopes")
+    detail = f"all {len(SCOPES)} needed scopes are granted"
+    remedy = f"{_OAUTH}, Bot Token Scopes: add them, then Reinstall to Workspace"
+    return wants_check("scopes", SCOPES, [*scopes], detail=detail, remedy=remedy)
 
 
 async def _socket_check(api: Api) -> CheckResult:
     try:
         await api.socket_url()
     except ChannelError as error:
-        return CheckResult(
-            subject="socket mode",
-            ok=False,
-            detail=str(error),
-            remedy="https://api.slack.com/apps: your app, Socket Mode: enable it; Basic Information, "
-            "App-Level Tokens: create one with connections:write (xapp-…)",
+        remedy = (
+            "https://api.slack.com/apps: your app, Socket Mode: enable it; Basic Information, "
+            "App-Level Tokens: create one with connections:write (xapp-…)"
         )
-    return CheckResult(subject="socket mode", ok=True, detail="the app-level token opens a socket")
+        return check("socket mode", "", problem=str(error), remedy=remedy)
+    return check("socket mode", "the app-level token opens a socket")
 
 
 def _http_check() -> CheckResult:
-    return CheckResult(
-        subject="posts",
-        ok=True,
-        detail="signed requests are accepted; check on Slack's page that the URL is known: "
+    return check(
+        "posts",
+        "signed requests are accepted; check on Slack's page that the URL is known: "
         "Event Subscriptions, Request URL must show Verified",
     )

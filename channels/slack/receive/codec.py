@@ -6,6 +6,8 @@ that form first. A message and the app_mention of the same message have the same
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import ValidationError
 
 from channels.inbox.commands import parse_mentioned, parse_slash
@@ -126,76 +128,37 @@ def _message(
     attachments = tuple(_attachment(file) for file in event.files or () if _is_available(file))
     if not text and not attachments and not mentioned:
         return IgnoredUpdate(reason="a message with neither text nor file")
-    message = Message(
-        key=clean(key),
-        address=_address(event, channel),
-        author=Author(id=clean(author), is_bot=event.bot_id is not None),
-        text=text,
-        sent_at=parse_timestamp(edited_at or event.ts),
-        room=room_kind_of(event.channel, event.channel_type),
-        mentions_bot=mentioned,
-        edited=edited_at is not None,
-        attachments=attachments,
-        platform_id=event.ts,
-    )
-    return _as_command(message)
-
-
-def _address(event: MessageEvent, channel: str) -> Address:
-    return address_of(channel, event.channel, event.thread_ts, event.ts)
-
-
-def _as_command(message: Message) -> Message | Command:
-    """Return the command of a message that mentions the bot, or of `/command` in a private chat."""
-    if message.edited or message.attachments:
-        return message
-    if message.mentions_bot:
-        command = parse_mentioned(message.text)
-    else:
-        command = parse_slash(message.text) if message.room is RoomKind.DIRECT else None
-    if command is None:
-        return message
-    return Command(
-        key=message.key,
-        address=message.address,
-        author=message.author,
-        name=command[0],
-        rest=command[1],
-        sent_at=message.sent_at,
-        room=message.room,
-        platform_id=message.platform_id,
-    )
+    room = room_kind_of(event.channel, event.channel_type)
+    common: dict[str, Any] = {
+        "key": clean(key),
+        "address": address_of(channel, event.channel, event.thread_ts, event.ts),
+        "author": Author(id=clean(author), is_bot=event.bot_id is not None),
+        "sent_at": parse_timestamp(edited_at or event.ts),
+        "room": room,
+        "platform_id": event.ts,
+    }
+    parse = parse_mentioned if mentioned else parse_slash
+    command = parse(text) if mentioned or room is RoomKind.DIRECT else None
+    is_edited = edited_at is not None
+    if command is not None and not is_edited and not attachments:
+        return Command(name=command[0], rest=command[1], **common)
+    return Message(text=text, mentions_bot=mentioned, edited=is_edited, attachments=attachments, **common)
 
 
 def _slash_command(slash: SlashCommand, channel: str, bot: Bot) -> Message | Command:
     direct = slash.channel_name == "directmessage"
-    room = RoomKind.DIRECT if direct else room_kind_of(slash.channel_id, None)
-    key = clean(f"{slash.team_id or bot.team}:slash:{slash.trigger_id}")
-    address = Address(channel=channel, room=clean(slash.channel_id))
-    author = Author(id=clean(slash.user_id))
-    sent_at = parse_timestamp(_trigger_seconds(slash.trigger_id))
+    common: dict[str, Any] = {
+        "key": clean(f"{slash.team_id or bot.team}:slash:{slash.trigger_id}"),
+        "address": Address(channel=channel, room=clean(slash.channel_id)),
+        "author": Author(id=clean(slash.user_id)),
+        "sent_at": parse_timestamp(_trigger_seconds(slash.trigger_id)),
+        "room": RoomKind.DIRECT if direct else room_kind_of(slash.channel_id, None),
+    }
     text = slack_text.to_plain_text(clean(slash.text)).strip()
     command = slack_text.parse_command(text) if text else ("help", "")
     if command is None:
-        return Message(
-            key=key,
-            address=address,
-            author=author,
-            text=text,
-            sent_at=sent_at,
-            room=room,
-            mentions_bot=True,
-        )
-    return Command(
-        key=key,
-        address=address,
-        author=author,
-        name=command[0],
-        rest=command[1],
-        sent_at=sent_at,
-        room=room,
-        token=clean(slash.response_url),
-    )
+        return Message(text=text, mentions_bot=True, **common)
+    return Command(name=command[0], rest=command[1], token=clean(slash.response_url), **common)
 
 
 def _trigger_seconds(trigger: str) -> str:
