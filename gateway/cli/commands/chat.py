@@ -6,11 +6,12 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.errors import ExitCode, UsageError, print_error
+from gateway.cli.errors import CommandFailed, ExitCode, UsageError, print_error
 from gateway.cli.group import Json
 from gateway.cli.output import shows_styles
 from gateway.cli.terminal.transcript import render_summary
@@ -72,6 +73,7 @@ async def tail(
     from gateway.cli.terminal.conversation_client import ConversationClient
     from gateway.cli.terminal.session import on_interrupt
 
+    await _require_conversation(gateway, conversation)
     talk = ConversationClient(gateway, conversation, after=after)
     stop = asyncio.Event()
     with on_interrupt(stop.set):
@@ -80,6 +82,20 @@ async def tail(
             printing.add_done_callback(lambda _task: stop.set())
             await stop.wait()
             printing.cancel()
+
+
+async def _require_conversation(gateway: GatewayClient, conversation: str) -> None:
+    """Raise CommandFailed if there is no such conversation: to subscribe to a new name would create it."""
+    from gateway.cli.client import ApiError
+
+    try:
+        await gateway.get("conversations", conversation)
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        raise CommandFailed(
+            f"there is no such conversation: {conversation}; `dovecote conversations list` shows them"
+        ) from error
 
 
 async def _print_frames(frames: AsyncGenerator[Mapping[str, Any]], *, follow: bool, as_json: bool) -> None:

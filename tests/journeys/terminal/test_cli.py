@@ -67,6 +67,9 @@ async def test_a_word_and_its_trace(running: GatewayProcess) -> None:
     reported = await run(running, "tail", "story", "--after", "0", "--no-follow", "--json")
     events = [json.loads(line) for line in reported.out.splitlines()]
     assert [event["n"] for event in events if event.get("n")] == list(range(1, len(events) + 1))
+    unknown = await run(running, "tail", "stroy")
+    assert (unknown.code, "there is no such conversation: stroy" in unknown.err) == (1, True)
+    assert "stroy" not in (await run(running, "conversations", "list")).out
     turn = next(event["turn"] for event in events if event["type"] == "turn.completed")
     traced = (await run(running, "trace", turn, "--json")).json
     states = [step["state"] for step in traced["steps"]]

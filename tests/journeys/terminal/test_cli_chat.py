@@ -112,7 +112,16 @@ async def _report_unknown_conversation(socket: ClientSocket) -> None:
 
 
 def test_tail_needs_a_conversation(gateway: FakeGateway, tmp_path: Path) -> None:
-    """`tail` of a conversation that is not there fails instead of waiting."""
+    """`tail` of a conversation that is not there fails, and does not subscribe, which would create it."""
+    done = command(gateway, tmp_path, "tail", "c")
+    assert done.returncode == 1
+    assert done.stderr.startswith("dovecote: there is no such conversation: c; `dovecote conversations list`")
+    assert gateway.sockets == []
+
+
+def test_tail_of_a_conversation_that_is_just_deleted_fails(gateway: FakeGateway, tmp_path: Path) -> None:
+    """The refusal of the subscription ends the command too."""
+    gateway.responses["GET", "/conversations/c"] = (200, {"id": "cnv_1"})
     gateway.scripts = [_report_unknown_conversation]
     done = command(gateway, tmp_path, "tail", "c")
     assert done.returncode == 1
@@ -290,6 +299,7 @@ async def _replay_trimmed_history(socket: ClientSocket) -> None:
 
 def test_tail_prints_events_and_gaps(gateway: FakeGateway, tmp_path: Path) -> None:
     """`tail` prints events from the cursor on, as JSON lines on demand, and reports a gap on stderr."""
+    gateway.responses["GET", "/conversations/c"] = (200, {"id": "cnv_1"})
     gateway.scripts = [_replay_trimmed_history]
     result = command(gateway, tmp_path, "tail", "c", "--after", "7", "--no-follow", "--json")
     assert result.returncode == 0, result.stderr
