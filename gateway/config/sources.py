@@ -21,6 +21,12 @@ SECRET_KEY_PATTERN = re.compile(
 SECRET_TABLES = frozenset({"headers", "env", "envVars", "env_vars"})
 """Tables whose values are secrets, whatever their keys: headers of requests, variables of programs."""
 
+MAX_LEVELS = 64
+"""The nested tables and lists that a value may have; code that follows them needs a stack frame for each."""
+
+_TOO_DEEP = f"is nested in more than {MAX_LEVELS} levels"
+_FLATTEN = "Remove the tables and lists that nest in each other"
+
 URL_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 
 VENDOR_VARIABLES: Mapping[str, tuple[str, ...]] = {
@@ -109,6 +115,7 @@ class SettingSources:
         """Add a TOML file with higher precedence; a file that was named explicitly must exist."""
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
+            _require_flat(table)
         except FileNotFoundError:
             if required:
                 self.reject_file(path, "there is no such file", "Make one with `dovecote init`")
@@ -116,6 +123,8 @@ class SettingSources:
             self.reject_file(path, f"cannot be read: {error.strerror}", "Make it readable")
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             self.reject_file(path, f"is no TOML: {error}", "Correct the line named")
+        except RecursionError:
+            self.reject_file(path, _TOO_DEEP, _FLATTEN)
         else:
             for keys, value in _leaves(table):
                 self._set(keys, value, path.name)
@@ -144,7 +153,13 @@ class SettingSources:
         if keys is None:
             self._reject_name(name, source, segments)
             return
-        self._set(keys, _decode(value), f"{name} in {source}" if source else name)
+        origin = f"{name} in {source}" if source else name
+        try:
+            self._set(keys, _decode(value), origin)
+        except RecursionError:
+            self.problems.append(
+                SettingProblem(key=".".join(keys), value="", source=origin, detail=_TOO_DEEP, remedy=_FLATTEN)
+            )
 
     def _reject_name(self, name: str, source: str, segments: list[str]) -> None:
         known = [variable_name(keys) for keys in known_keys(self.root)]
@@ -237,9 +252,27 @@ def _decode(value: str) -> object:
     if value[:1] not in {"[", "{"}:
         return value
     try:
-        return json.loads(value)
+        decoded: object = json.loads(value)
     except ValueError:
         return value
+    _require_flat(decoded)
+    return decoded
+
+
+def _require_flat(value: object) -> None:
+    """Raise RecursionError for a value of more levels than any setting has, as a parser does for far more."""
+    level = [value]
+    for _ in range(MAX_LEVELS):
+        level = [inner for one in level for inner in _values(one)]
+        if not level:
+            return
+    raise RecursionError
+
+
+def _values(value: object) -> Iterable[object]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _field(model: type[BaseModel], segment: str) -> str | None:

@@ -37,7 +37,11 @@ def backup(
         raise CommandFailed(f"{settings.data_dir} is no data directory")
     if target.resolve().is_relative_to(settings.data_dir.resolve()):
         raise UsageError("the copy cannot be inside the data directory")
-    target.mkdir(mode=0o700, parents=True)
+    try:
+        target.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        reason = f"cannot be created: {error.strerror}; choose a path that this user can write"
+        raise CommandFailed(f"DIR = {target} {reason}") from error
     try:
         with progress("copying the database"):
             said = _copy_database(settings, target)

@@ -186,6 +186,19 @@ async def test_an_option_of_serve_selects_the_format_of_the_log(tmp_path: Path) 
     assert "log_format = 'xml' (--log-format): Input should be 'console' or 'json'" in errors
 
 
+@pytest.mark.parametrize("target", ["{data}/../file/copy", "/proc/copy"])
+def test_a_copy_that_cannot_be_created_is_explained(run: Run, tmp_path: Path, target: str) -> None:
+    """The error of `backup` names the directory, the reason and what to choose."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (tmp_path / "file").touch()
+    where = target.format(data=data)
+    result = run("backup", where, "--data", str(data))
+    assert result.exit_code == 1
+    assert f"dovecote: DIR = {where} cannot be created: " in result.stderr
+    assert "choose a path that this user can write" in result.stderr
+
+
 def test_listen_refuses_a_wrong_secret(run: Run) -> None:
     """`webhooks listen` needs a secret of the right form."""
     assert run("webhooks", "listen", "--secret", "whsec_!").exit_code == 2

@@ -379,3 +379,16 @@ def test_the_schema_describes_every_key() -> None:
 def test_masking_takes_anything(text: str) -> None:
     """Whatever text is given for a secret, its masked form does not hold it."""
     assert mask(("admin_key",), text) in {"'***'", "''"}
+
+
+@pytest.mark.parametrize("levels", [100, 900, 5_000])
+def test_a_value_of_too_many_levels_is_a_problem(read: Read, levels: int) -> None:
+    """In the file as in a variable it is reported with its place, and ends in no recursion."""
+    tables = "{a=" * levels + "1" + "}" * levels
+    lists = "[" * levels + "]" * levels
+    (problem,) = problems_of(lambda: read(toml=f"agent = {tables}"))
+    assert (problem.key, problem.source) == ("config", "dovecote.toml")
+    assert "nested in more than 64 levels" in problem.detail
+    (problem,) = problems_of(lambda: read(toml="port = 1", DOVECOTE_EGRESS_ALLOW=lists))
+    assert (problem.key, problem.source) == ("egress_allow", "DOVECOTE_EGRESS_ALLOW")
+    assert "nested in more than 64 levels" in problem.detail
