@@ -214,9 +214,8 @@ class TerminalSession:
         if self._unaccepted and turn not in self._turns:
             self._early_events.append(event)
             return
-        is_notice = (event.get("data") or {}).get(
-            "role"
-        ) == "notice"  # of no turn, as that a file was not sent
+        about = event.get("data") or {}
+        is_notice = about.get("role") == "notice"  # of no turn, for instance that a file was not sent
         if self._once is None or turn in self._turns or is_notice:
             self._show(event)
         if turn in self._turns and event["type"] in ENDS:
