@@ -1,0 +1,47 @@
+"""A channel that fails is opened again more and more slowly, until it has received for a while."""
+
+from __future__ import annotations
+
+from structlog.testing import capture_logs
+
+from channels.errors import Unauthorized, Unreachable
+from gateway.ingress.channel_health import ReceiverHealth
+from gateway.ingress.channel_retries import (
+    OPERATOR_RETRY_DELAYS,
+    RECOVERED_SECONDS,
+    RETRY_DELAYS,
+    ChannelRetries,
+)
+
+
+def test_delays_grow_until_the_channel_has_received() -> None:
+    """A short time of receiving between two failures changes nothing."""
+    retries, refused = ChannelRetries("bot"), Unauthorized("the intents are refused")
+    short = RECOVERED_SECONDS / 2
+    waits = [retries.record(refused, received_seconds=short) for _ in range(7)]
+    assert waits == [*OPERATOR_RETRY_DELAYS, OPERATOR_RETRY_DELAYS[-1], OPERATOR_RETRY_DELAYS[-1]]
+    assert retries.record(refused, received_seconds=RECOVERED_SECONDS) == OPERATOR_RETRY_DELAYS[0]
+    assert retries.record(Unreachable("no route"), received_seconds=short) == RETRY_DELAYS[1]
+
+
+def test_an_error_that_stays_the_same_is_logged_once() -> None:
+    """Another error, and the same one after the channel has received, are logged as warnings."""
+    retries = ChannelRetries("bot")
+    with capture_logs() as logs:
+        for text, received in (("a", 0.0), ("a", 0.0), ("b", 0.0), ("b", RECOVERED_SECONDS), ("b", 0.0)):
+            retries.record(Unauthorized(text), received_seconds=received)
+        retries.record(ValueError("a defect"), received_seconds=0.0)
+    levels = [line["log_level"] for line in logs]
+    assert levels == ["warning", "debug", "warning", "warning", "debug", "error"]
+
+
+def test_health_measures_how_long_a_receiver_received() -> None:
+    """The longest time counts, once."""
+    now = 0.0
+    health = ReceiverHealth(lambda: now)
+    for seconds in (5.0, 40.0, 2.0):
+        health(True)
+        now += seconds
+        health(False, "interrupted")
+        now += 100.0
+    assert (health.take_received_seconds(), health.take_received_seconds()) == (40.0, 0.0)
