@@ -26,7 +26,7 @@ from channels.discord.send.sender import nonce
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
 from channels.errors import NotPermitted, RateLimited, Rejected, Undeliverable
-from channels.inbox.text import replace_surrogates
+from channels.inbox.text import clean
 from channels.markup import split
 from channels.message import Address, Button, ButtonPress, Command, File, Reply, StatusReaction
 from channels.port import Connection
@@ -288,7 +288,7 @@ def test_a_button_keeps_its_words_and_what_it_asks(words: str, prompt: str) -> N
     custom = rendering.custom_id(Button(label="x", data=words, prompt=prompt))
     assert len(custom) <= 100
     assert text.parse_custom_id(custom)[0] == words
-    assert replace_surrogates(prompt).startswith(text.parse_custom_id(custom)[1])
+    assert clean(prompt).startswith(text.parse_custom_id(custom)[1])
     assert bool(text.parse_custom_id(custom)[1]) == bool(prompt)
 
 
