@@ -28,6 +28,7 @@ class UpdateRecorder:
     states: list[bool] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     _received: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _reported: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def accept(self, update: Update) -> None:
         """Record an update; raises OSError, as on a full disk, while there are refusals left."""
@@ -43,6 +44,14 @@ class UpdateRecorder:
         """Record whether the receiver receives, and the reason when it does not."""
         self.states.append(yes)
         self.reasons += [why] if why else []
+        self._reported.set()
+
+    async def wait_until_receiving(self) -> None:
+        """Return once the receiver reports that it receives; raises TimeoutError after 20 s."""
+        async with asyncio.timeout(20):
+            while not (self.states and self.states[-1]):
+                self._reported.clear()
+                await self._reported.wait()
 
     async def wait(self, count: int) -> list[Update]:
         """Return the updates once there are `count` of them; raises TimeoutError after 20 s."""

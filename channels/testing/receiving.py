@@ -69,10 +69,10 @@ class ReceivingContract:
             for number in range(1, 10):
                 await rig.say(str(number))
             updates = await recorder.wait(10)
+            await recorder.wait_until_receiving()  # the last message may come before the last cut
         texts = [update.text for update in updates if isinstance(update, Message)]
         assert list(dict.fromkeys(texts)) == [str(number) for number in range(10)]
         assert recorder.states[0] is True
-        assert recorder.states[-1] is True
         assert False in recorder.states
         assert recorder.reasons
 

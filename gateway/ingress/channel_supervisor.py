@@ -28,8 +28,7 @@ from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.errors import DeliveryError, LeaseBusy
 from gateway.infra.replica_shares import RECEIVING, ReplicaShares
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
-from gateway.ingress.channel_health import ReceiverHealth
-from gateway.ingress.channel_retries import OPERATOR_RETRY_DELAYS, ChannelRetries
+from gateway.ingress.channel_health import OPERATOR_RETRY_DELAYS, ChannelRetries, ReceiverHealth
 from gateway.ingress.channel_state import SqlChannelState
 from gateway.ingress.open_channels import ChannelTask, OpenChannels
 from gateway.records.records import Records

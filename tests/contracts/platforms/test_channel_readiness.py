@@ -23,8 +23,7 @@ from delivery.database.engine import Database
 from gateway.accounts import api_keys
 from gateway.accounts.vault import open_vault
 from gateway.ingress.channel_context import UpdateAcceptor
-from gateway.ingress.channel_health import GRACE_SECONDS, STEADY_SECONDS
-from gateway.ingress.channel_retries import OPERATOR_RETRY_DELAYS
+from gateway.ingress.channel_health import GRACE_SECONDS, OPERATOR_RETRY_DELAYS, STEADY_SECONDS
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.records.records import Records
 from gateway.store.accounts import records as store

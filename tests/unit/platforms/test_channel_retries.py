@@ -5,12 +5,12 @@ from __future__ import annotations
 from structlog.testing import capture_logs
 
 from channels.errors import Unauthorized, Unreachable
-from gateway.ingress.channel_health import ReceiverHealth
-from gateway.ingress.channel_retries import (
+from gateway.ingress.channel_health import (
     OPERATOR_RETRY_DELAYS,
     RECOVERED_SECONDS,
     RETRY_DELAYS,
     ChannelRetries,
+    ReceiverHealth,
 )
 
 
