@@ -135,6 +135,7 @@ async def test_a_job_that_ends_on_a_full_disk_keeps_its_exit_code_and_output(sma
         (small_disk / "filler").unlink()
         report = await wait_for_job(sandbox, "job_1")
         assert (report.exit_code, report.output) == (3, b"before\nafter\n")
+        await provider.destroy(sandbox.id)  # with the supervisor, which would report to a gateway
 
 
 def _supervisor_below(directory: Path) -> int:
