@@ -13,6 +13,7 @@ from channels.slack.api import Api
 from channels.slack.errors import error_code
 from channels.slack.payloads import Bot
 from channels.slack.send.rendering import METADATA_TYPE
+from channels.slack.send.streaming import STREAM_PREFIX, digest
 
 PAGE_SIZE = 200
 MAX_PAGES = 10
@@ -26,18 +27,20 @@ _NO_FILE_CODES = {"file_not_found", "file_deleted"}
 
 
 async def find_message(
-    api: Api, address: Address, key: str, *, since: datetime, bot: Bot
+    api: Api, address: Address, key: str, *, since: datetime, bot: Bot, started: str = ""
 ) -> SentMessage | None:
     """Return the message with the delivery key, or None; raises ChannelError if that is unknown.
 
-    Raises Unsupported if a reply of the bot is shown without metadata: it may be the one with the key.
+    `started` is the digest of the text with which the key's stream was started, without an answer; such a
+    message has no metadata. Raises Unsupported if any other reply of the bot is shown without metadata: it
+    may be the one with the key.
     """
     oldest = since.timestamp() - SKEW_SECONDS
     room = {"channel": address.room, "oldest": f"{oldest:.6f}"}
     method = "conversations.replies" if address.thread else "conversations.history"
     parameters = {**room, **({"ts": address.thread} if address.thread else {})}
     cursor: dict[str, str] = {}
-    is_hidden = False
+    hidden: list[dict[str, Any]] = []
     for _ in range(MAX_PAGES):
         answer = await api.call(
             method,
@@ -46,14 +49,18 @@ async def find_message(
         for message in _messages(method, answer):
             if _key_of(message) == key and isinstance(message.get("ts"), str):
                 return SentMessage(platform_id=message["ts"])
-            is_hidden |= _is_reply_without_metadata(message, bot) and not _seconds(message) < oldest
+            if _is_reply_without_metadata(message, bot) and not _seconds(message) < oldest:
+                hidden.append(message)
         following = _cursor(answer)
         if not following:
             break
         cursor = {"cursor": following}
     else:
         raise Unreachable(f"{method}: too many messages since then to search")
-    if is_hidden:
+    streams = [one["ts"] for one in hidden if isinstance(one.get("ts"), str) and _digest_of(one) == started]
+    if len(streams) == 1:
+        return SentMessage(platform_id=STREAM_PREFIX + streams[0])
+    if hidden:
         raise Unsupported(f"{method}: Slack does not show the metadata of messages here")
     return None
 
@@ -83,6 +90,10 @@ def _messages(method: str, answer: Any) -> Iterator[dict[str, Any]]:
     if not isinstance(messages, list):
         raise Unreachable(f"{method}: the response has no list of messages")
     return (message for message in messages if isinstance(message, dict))
+
+
+def _digest_of(message: dict[str, Any]) -> str:
+    return digest(str(message.get("text") or ""))
 
 
 def _key_of(message: dict[str, Any]) -> object:

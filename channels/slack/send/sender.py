@@ -40,7 +40,7 @@ class SlackSender(Sender):
     def __init__(self, api: Api, *, bot: Bot, state: ChannelState, locations: ThreadLocations) -> None:
         self._api = api
         self._bot = bot
-        self._streams = StreamingReplies(api, team=bot.team, send=self.send, update=self._update)
+        self._streams = StreamingReplies(api, state, team=bot.team, send=self.send, update=self._update)
         self._steps = StepPlans(api, self._streams)
         self._files = FileTransfers(api, state)
         self._reactions = Reactions(api, bot_user_id=bot.id)
@@ -80,7 +80,8 @@ class SlackSender(Sender):
         file_id = await self._files.get_file_id(key)
         if file_id is not None:
             return await lookup.find_file(self._api, address, file_id)
-        return await lookup.find_message(self._api, address, key, since=since, bot=self._bot)
+        started = await self._streams.get_started(key)
+        return await lookup.find_message(self._api, address, key, since=since, bot=self._bot, started=started)
 
     async def react(self, address: Address, platform_id: str, reaction: StatusReaction | None) -> None:
         """Set the bot's reaction on a message, replacing an earlier one."""

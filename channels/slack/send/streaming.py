@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from hashlib import sha256
 from typing import Any
 
 from channels.errors import Ambiguous, NotPermitted, Rejected, Undeliverable
 from channels.inbox.text import clean
 from channels.message import Address, DraftText, Reply, RoomKind, SentMessage
+from channels.port import RECENT_PREFIX, ChannelState
 from channels.slack import text as slack_text
 from channels.slack.addresses import room_kind_of
 from channels.slack.api import Api, answer_of
@@ -22,6 +24,9 @@ from channels.slack.send.rendering import TEXT_LIMIT
 from channels.splitting import split
 
 STREAM_PREFIX = "stream:"
+STARTED_PREFIX = f"{RECENT_PREFIX}stream:"
+"""Prefix of the names of streams whose start was not answered: Slack gives their messages no metadata."""
+
 MAX_MARKDOWN_CHARACTERS = 12_000
 """Characters that markdown_text may have in one call."""
 
@@ -43,8 +48,11 @@ UpdateMessage = Callable[[Address, str, Reply], Awaitable[None]]
 class StreamingReplies:
     """Shows growing replies and remembers where Slack refuses streams."""
 
-    def __init__(self, api: Api, *, team: str, send: SendReply, update: UpdateMessage) -> None:
+    def __init__(
+        self, api: Api, state: ChannelState, *, team: str, send: SendReply, update: UpdateMessage
+    ) -> None:
         self._api = api
+        self._state = state
         self._team = team
         self._send = send
         self._update = update
@@ -80,6 +88,10 @@ class StreamingReplies:
         stream = await self._start(address, draft) if self.may_stream(address, draft.recipient_id) else None
         return stream or await self._send(address, _partial_reply(draft))
 
+    async def get_started(self, key: str) -> str:
+        """Return the digest of the text of a stream whose start was not answered, or an empty text."""
+        return await self._state.get(STARTED_PREFIX + key) or ""
+
     def may_stream(self, address: Address, recipient_id: str) -> bool:
         """Return whether a stream is possible: in a channel it needs a recipient."""
         refused = self._is_refused_everywhere or address.room in self._refused
@@ -89,7 +101,12 @@ class StreamingReplies:
     async def _start(self, address: Address, draft: DraftText) -> SentMessage | None:
         """Start a stream with the text so far; None where Slack refuses, which is remembered."""
         pieces = list(_chunks(draft.text))
-        ts = await self.start(address, draft.recipient_id, markdown_text=pieces[0] if pieces else None)
+        try:
+            ts = await self.start(address, draft.recipient_id, markdown_text=pieces[0] if pieces else None)
+        except Ambiguous:
+            if pieces:
+                await self._state.set({STARTED_PREFIX + draft.key: digest(pieces[0])})
+            raise
         if ts is None:
             return None
         for piece in pieces[1:]:
@@ -133,6 +150,11 @@ class StreamingReplies:
     async def _call_append(self, address: Address, ts: str, chunk: str) -> None:
         append = self._api.web.chat_appendStream
         await answer_of(append(channel=address.room, ts=ts, markdown_text=chunk))
+
+
+def digest(text: str) -> str:
+    """Return a digest of a text's letters and digits, which Slack's rendering keeps."""
+    return sha256("".join(filter(str.isalnum, text)).encode(errors="replace")).hexdigest()
 
 
 def _partial_reply(draft: DraftText) -> Reply:

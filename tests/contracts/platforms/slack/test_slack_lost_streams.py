@@ -1,0 +1,44 @@
+"""A stream whose start was carried out, but whose answer was lost, becomes the reply."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from channels.errors import Ambiguous
+from channels.message import DraftText
+from channels.port import Connection
+from channels.slack import plugin
+from channels.slack.simulator import Simulator
+from channels.testing.connections import open_connection
+from channels.testing.memory_state import MemoryChannelState
+from slack_connections import make_reply, thread_address
+
+STARTED_KEY = "draft_lost"
+STARTED = DraftText(key=STARTED_KEY, text="**one** & two", recipient_id="U0ADA")
+LONG_AGO = datetime.now(UTC) - timedelta(hours=1)
+
+
+async def test_the_message_of_a_lost_start_is_edited(
+    simulator: Simulator, slack: Connection, notes: MemoryChannelState
+) -> None:
+    """Any replica finds it by its text, ends its stream, and changes it: one message is left."""
+    thread = thread_address(await simulator.say("C0ROOM", "a question"))
+    await simulator.cut(method="chat.startStream", after=True)
+    with pytest.raises(Ambiguous):
+        await slack.sender.update_draft(thread, STARTED)
+    async with open_connection(plugin, simulator.settings(), notes) as other:
+        found = await other.sender.find(thread, STARTED_KEY, since=LONG_AGO)
+        assert found is not None
+        await other.sender.edit(thread, found.platform_id, make_reply("one & two, three"))
+    assert [(post.text, post.streaming) for post in simulator.messages()] == [("one & two, three", None)]
+
+
+async def test_a_start_that_was_not_carried_out_is_not_found(simulator: Simulator, slack: Connection) -> None:
+    """The reply is sent then."""
+    thread = thread_address(await simulator.say("C0ROOM", "another question"))
+    await simulator.cut(method="chat.startStream", after=False)
+    with pytest.raises(Ambiguous):
+        await slack.sender.update_draft(thread, STARTED)
+    assert await slack.sender.find(thread, STARTED_KEY, since=LONG_AGO) is None
