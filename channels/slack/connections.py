@@ -18,7 +18,7 @@ async def connect_workspace(channel: str, api: Api, state: ChannelState) -> Conn
     """Return the connection of a bot token; raises Unauthorized if it is not valid."""
     bot = await api.identify()
     locations = ThreadLocations(state)
-    receiver = SlackReceiver(api, SingleWorkspace(api, bot), locations, channel=channel)
+    receiver = SlackReceiver(api, SingleWorkspace(api, bot), locations, state, channel=channel)
     return Connection(receiver=receiver, sender=SlackSender(api, bot=bot, state=state, locations=locations))
 
 
@@ -29,7 +29,7 @@ async def connect_installed(channel: str, api: Api, state: ChannelState) -> Conn
     workspaces = InstalledWorkspaces(api, ChannelInstallationStore(state.secrets))
     locations = ThreadLocations(state)
     return Connection(
-        receiver=SlackReceiver(api, workspaces, locations, channel=channel),
+        receiver=SlackReceiver(api, workspaces, locations, state, channel=channel),
         sender=WorkspaceSender(workspaces, state, locations),
         installations=SlackInstallations(api, state.secrets),
     )

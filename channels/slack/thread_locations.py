@@ -19,7 +19,6 @@ from channels.slack.workspaces import ENTERPRISE, TEAM
 
 ROOM_PREFIX = "room:"
 THREAD_PREFIX = f"{RECENT_PREFIX}thread:"
-UNREAD_PREFIX = "unread:"
 RECEIVED_UNTIL = "received-until"
 MAX_REMEMBERED = 10_000
 MAX_THREADS = 200
@@ -90,31 +89,8 @@ class ThreadLocations:
         return float(noted) if noted else None
 
     async def set_received(self) -> None:
-        """Note that the app receives now; what it missed before is noted as unread."""
+        """Note that the app receives now, and that what it missed before is noted as unread."""
         await self._state.set({RECEIVED_UNTIL: f"{time.time():.0f}"})
-
-    async def set_unread(self, since: float) -> None:
-        """Note that no room or thread was read since a time, and that the app receives now.
-
-        Both are stored at once; one that is unread since an earlier time stays so.
-        """
-        missed = dict.fromkeys([*await self.rooms(), *await self.threads()], since) | await self.unread()
-        unread = {UNREAD_PREFIX + place.encode(): f"{moment:.0f}" for place, moment in missed.items()}
-        await self._state.set({**unread, RECEIVED_UNTIL: f"{time.time():.0f}"})
-
-    async def unread(self) -> dict[ThreadLocation, float]:
-        """Return the rooms, then the threads, that are still to be read, each with the time since when."""
-        found = await self._state.list(UNREAD_PREFIX)
-        places = {
-            ThreadLocation.decode(name.removeprefix(UNREAD_PREFIX)): float(since)
-            for name, since in found.items()
-            if since
-        }
-        return dict(sorted(places.items(), key=lambda one: bool(one[0].thread)))
-
-    async def set_read(self, location: ThreadLocation) -> None:
-        """Note that nothing in a room or thread is left to be read."""
-        await self._state.set({UNREAD_PREFIX + location.encode(): ""})
 
     async def _note(self, name: str) -> None:
         """Store a name once in this process."""

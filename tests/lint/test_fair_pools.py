@@ -24,6 +24,7 @@ UNFAIR = frozenset(
 
 ALLOWED = {
     "channels/receiving/session_pace.py Lock": "the new sessions of one bot",
+    "channels/receiving/unread_rooms.py Lock": "the stored notes of one bot",
     "channels/slack/receive/socket_mode.py Queue": "the envelopes of one app, in their order",
     "channels/slack/send/reactions.py Lock": "the reactions to one message",
     "channels/slack/workspaces.py Lock": "the replacement of expiring tokens of one app",

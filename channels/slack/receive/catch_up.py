@@ -1,22 +1,24 @@
-"""Catch up after a gap: read the messages since then, and pass it on as if it had just arrived.
+"""Catch up after a gap: read the messages since then, and pass them on as if they had just arrived.
 
-Slack repeats an event for some minutes. After a longer gap the histories of the noted rooms and threads are
-read from the moment until which the app received. A message has the same key in both ways, so it counts once.
-Each room and thread is noted as unread until it was read, so that a failure or a restart loses nothing.
+Slack repeats an event for some minutes. After a longer gap the noted rooms and threads are unread from the
+moment until which the app received, and their histories are read beside the connection. Each room is noted as
+unread until it was read, so that a failure or a restart loses nothing. A message has the same key in both
+ways, so it counts once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import structlog
 
 from channels.errors import ChannelError, NotPermitted, RateLimited
+from channels.receiving.unread_rooms import RETRY_SECONDS, UnreadRooms
 from channels.slack.addresses import room_kind_of
-from channels.slack.receive.backoff import BACKOFF_SECONDS
 from channels.slack.thread_locations import ThreadLocation, ThreadLocations
 from channels.slack.workspaces import SlackWorkspaces, Workspace
 
@@ -25,10 +27,9 @@ GAP_SECONDS = 120.0
 
 NOTE_SECONDS = 30.0
 OVERLAP_SECONDS = 120.0
-CATCH_UP_SECONDS = 600.0
 PAGE_SIZE, MAX_PAGES = 200, 10
-RETRY_SECONDS = BACKOFF_SECONDS[:5]
-"""Seconds between attempts to read a page that Slack fails to give."""
+READ_SECONDS = (0.0, *RETRY_SECONDS)
+"""Seconds before each attempt to read the unread rooms."""
 
 Dispatch = Callable[[dict[str, Any]], Awaitable[bool]]
 """Store the body of an event; return whether it was stored."""
@@ -37,33 +38,31 @@ log = structlog.get_logger(__name__)
 
 
 class CatchUp:
-    """Catches up when the app receives again, and notes while it does."""
+    """Notes what an app missed, reads it beside the connection, and notes until when the app received."""
 
-    def __init__(
-        self,
-        workspaces: SlackWorkspaces,
-        locations: ThreadLocations,
-        *,
-        pauses: Sequence[float] = RETRY_SECONDS,
-        limit_seconds: float = CATCH_UP_SECONDS,
-    ) -> None:
+    def __init__(self, workspaces: SlackWorkspaces, locations: ThreadLocations, unread: UnreadRooms) -> None:
         self._workspaces = workspaces
         self._locations = locations
-        self._pauses = pauses
-        self._limit_seconds = limit_seconds
+        self._unread = unread
 
-    async def run(self, dispatch: Dispatch) -> None:
-        """Read what was missed, if the gap was long, or is still unread; later messages wait until then."""
+    async def begin(self) -> None:
+        """Note the rooms and threads in which something was missed, if the gap was long."""
+        await self._unread.load()
         since = await self._locations.received_until()
         if since is not None and time.time() - since >= GAP_SECONDS:
-            await self._locations.set_unread(since - OVERLAP_SECONDS)
-        else:
-            await self._locations.set_received()
-        try:
-            async with asyncio.timeout(self._limit_seconds):
-                await self._read_all(dispatch)
-        except TimeoutError:
-            log.warning("slack.catch_up_incomplete", limit_seconds=self._limit_seconds)
+            await self._unread.put(await self._missed_since(since - OVERLAP_SECONDS))
+        await self._locations.set_received()
+
+    async def read(self, dispatch: Dispatch) -> None:
+        """Read the unread rooms, each in its order, until cancelled."""
+
+        async def read_room(room: str, note: str) -> None:
+            count = 0
+            for place, since in json.loads(note).items():
+                count += await self._read_location(ThreadLocation.decode(place), since, dispatch)
+            log.info("slack.room_read", room=room, messages=count)
+
+        await self._unread.run(read_room)
 
     async def note_receiving(self, is_receiving: Callable[[], bool]) -> None:
         """Note every half minute that the app receives, until cancelled."""
@@ -75,33 +74,43 @@ class CatchUp:
             except Exception as error:  # noqa: BLE001 - a note that cannot be stored is stored later
                 log.warning("slack.position_not_stored", error=repr(error))
 
-    async def _read_all(self, dispatch: Dispatch) -> None:
-        """Read all unread rooms and threads, each in its order; what cannot be read now stays unread."""
-        unread, count = await self._locations.unread(), 0
-        for location, since in unread.items():
-            try:
-                count += await self._read_location(location, since, dispatch)
-            except ChannelError as error:
-                log.warning("slack.catch_up_failed", room=location.room, error=str(error))
-                if error.remedy != "give_up" and not isinstance(error, NotPermitted):
-                    continue
-            await self._locations.set_read(location)
-        if unread:
-            log.info("slack.catch_up_completed", messages=count)
+    async def _missed_since(self, since: float) -> dict[str, str]:
+        """Return a note for each room: its location and those of its threads, each with its time."""
+        places: dict[str, dict[str, float]] = {}
+        for location in [*await self._locations.rooms(), *await self._locations.threads()]:
+            places.setdefault(location.room, {})[location.encode()] = since
+        return {
+            room: json.dumps(missed | json.loads(self._unread.note(room) or "{}"))
+            for room, missed in places.items()
+        }
 
     async def _read_location(self, location: ThreadLocation, since: float, dispatch: Dispatch) -> int:
+        """Read a room or thread, return the number of its messages; skip what the bot may not read."""
         workspace = await self._workspaces.find(team=location.team, enterprise=location.enterprise)
         if workspace is None:
             return 0
+        try:
+            found = await self._find_messages(workspace, location, since)
+        except ChannelError as error:
+            if error.remedy != "give_up" and not isinstance(error, NotPermitted):
+                raise
+            log.warning("slack.room_not_readable", room=location.room, error=str(error))
+            return 0
+        for ts in sorted(found, key=_seconds):
+            if _seconds(ts) > since and not await dispatch(_event_body(workspace, location.room, found[ts])):
+                raise ConnectionError("a message that was missed cannot be stored")
+        return len(found)
+
+    async def _find_messages(
+        self, workspace: Workspace, location: ThreadLocation, since: float
+    ) -> dict[str, dict[str, Any]]:
+        """Return the messages of a room or thread since a time, and those of the threads begun in it."""
         found = {str(one.get("ts")): one async for one in self._messages(workspace, location, since)}
         for ts, message in list(found.items()):
             if not location.thread and message.get("reply_count"):
                 thread = ThreadLocation(room=location.room, thread=ts)
                 found |= {str(one.get("ts")): one async for one in self._messages(workspace, thread, since)}
-        for ts in sorted(found, key=_seconds):
-            if _seconds(ts) > since and not await dispatch(_event_body(workspace, location.room, found[ts])):
-                raise ConnectionError("a message that was missed cannot be stored")
-        return len(found)
+        return found
 
     async def _messages(
         self, workspace: Workspace, location: ThreadLocation, since: float
@@ -122,18 +131,18 @@ class CatchUp:
         log.warning("slack.catch_up_incomplete", room=location.room)
 
     async def _call(self, workspace: Workspace, method: str, asked: dict[str, Any]) -> dict[str, Any]:
-        """Call a method as slowly as Slack asks, and some times again if Slack fails; raises ChannelError."""
-        pauses = iter(self._pauses)
+        """Call a method as slowly as Slack asks; raises ChannelError."""
         while True:
             try:
                 return await workspace.api.call(method, asked)
             except RateLimited as limit:
-                pause = limit.retry_after
-            except ChannelError as error:
-                pause = next(pauses, -1.0) if error.remedy == "retry" else -1.0
-                if pause < 0:
-                    raise
-            await asyncio.sleep(pause)
+                await asyncio.sleep(limit.retry_after)
+
+
+def workspace_of(note: str) -> str:
+    """Return the workspace of a room's note: rate limits of one hold up no other."""
+    location = ThreadLocation.decode(next(iter(json.loads(note))))
+    return f"{location.enterprise}|{location.team}"
 
 
 def _event_body(workspace: Workspace, room: str, message: dict[str, Any]) -> dict[str, Any]:

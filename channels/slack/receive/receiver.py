@@ -17,13 +17,14 @@ from slack_bolt.response import BoltResponse
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from channels.errors import ChannelError
-from channels.port import Accept, Receiver, ReceiverStatus, WebhookRequest, WebhookResponse
+from channels.port import Accept, ChannelState, Receiver, ReceiverStatus, WebhookRequest, WebhookResponse
+from channels.receiving.unread_rooms import UnreadRooms
 from channels.slack.api import Api
 from channels.slack.receive import signature
 from channels.slack.receive.backoff import RECEIVING, Backoff
 from channels.slack.receive.bolt import BoltInbox, parse_request
-from channels.slack.receive.catch_up import CatchUp
-from channels.slack.receive.socket_mode import CatchUpNow, OrderedSocketModeClient
+from channels.slack.receive.catch_up import READ_SECONDS, CatchUp, Dispatch, workspace_of
+from channels.slack.receive.socket_mode import OrderedSocketModeClient
 from channels.slack.thread_locations import ThreadLocations
 from channels.slack.workspaces import SlackWorkspaces
 from channels.supervision import supervise
@@ -35,11 +36,18 @@ class SlackReceiver(Receiver):
     """The receiving half of a Slack app."""
 
     def __init__(
-        self, api: Api, workspaces: SlackWorkspaces, locations: ThreadLocations, *, channel: str
+        self,
+        api: Api,
+        workspaces: SlackWorkspaces,
+        locations: ThreadLocations,
+        state: ChannelState,
+        *,
+        channel: str,
     ) -> None:
         self._api = api
         self._inbox = BoltInbox(api, workspaces, locations, channel=channel)
-        self._catch_up = CatchUp(workspaces, locations)
+        self._unread = UnreadRooms(state, delays=READ_SECONDS, group_of=workspace_of)
+        self._catch_up = CatchUp(workspaces, locations, self._unread)
         self._workspaces = workspaces
 
     async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
@@ -59,19 +67,19 @@ class SlackReceiver(Receiver):
             missed = SocketModeRequest(type="events_api", envelope_id="", payload=body)
             return (await handle(missed)).status == HTTPStatus.OK
 
-        async def catch_up() -> None:
-            await self._catch_up.run(dispatch)
-
         if self._api.settings.mode == "socket":
-            receive = OrderedSocketModeClient(self._api, handle, backoff, catch_up).run()
+            receive = OrderedSocketModeClient(self._api, handle, backoff, self._catch_up, self._unread).run()
         else:
-            receive = self._wait_for_posts(backoff, stop, catch_up)
-        await supervise(self._receive_and_note(receive, backoff), stop)
+            receive = self._wait_for_posts(backoff, stop)
+        await supervise(self._receive_and_read(receive, dispatch, backoff), stop)
 
-    async def _receive_and_note(self, receive: Coroutine[Any, Any, None], backoff: Backoff) -> None:
-        """Receive, note until when, and watch the token; raises the error of what ends first."""
+    async def _receive_and_read(
+        self, receive: Coroutine[Any, Any, None], dispatch: Dispatch, backoff: Backoff
+    ) -> None:
+        """Receive, note until when, read what was missed, and watch the token; raises what ends first."""
         noting = self._catch_up.note_receiving(lambda: backoff.is_receiving)
-        tasks = [asyncio.create_task(one) for one in (receive, noting, self._workspaces.watch())]
+        reading, watching = self._catch_up.read(dispatch), self._workspaces.watch()
+        tasks = [asyncio.create_task(one) for one in (receive, noting, reading, watching)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -96,13 +104,13 @@ class SlackReceiver(Receiver):
         answer = await self._inbox.dispatch(parsed, accept)
         return WebhookResponse(status=answer.status, body=answer.body.encode())
 
-    async def _wait_for_posts(self, backoff: Backoff, stop: asyncio.Event, catch_up: CatchUpNow) -> None:
+    async def _wait_for_posts(self, backoff: Backoff, stop: asyncio.Event) -> None:
         """Check the token and catch up, then wait; posts arrive through `receive`."""
         while not stop.is_set():
             try:
                 if self._api.settings.bot_token is not None:
                     await self._api.identify()
-                await catch_up()
+                await self._catch_up.begin()
             except ChannelError as error:
                 await backoff.back_off(error)
             else:

@@ -21,8 +21,11 @@ from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from channels.errors import ChannelError, Unauthorized, Unreachable
+from channels.receiving.held_updates import HeldUpdates
+from channels.receiving.unread_rooms import UnreadRooms
 from channels.slack.api import Api
 from channels.slack.receive.backoff import BACKOFF_SECONDS, INTERRUPTED, RECEIVING, Backoff
+from channels.slack.receive.catch_up import CatchUp
 from channels.slack.session import SDK_LOG
 
 PING_SECONDS = 5.0
@@ -36,9 +39,6 @@ TOO_MANY_CONNECTIONS_SECONDS = 30.0
 
 HandleEnvelope = Callable[[SocketModeRequest], Awaitable[BoltResponse]]
 """Store an envelope; a response other than 200 means that it was not stored."""
-
-CatchUpNow = Callable[[], Awaitable[None]]
-"""Read what was missed, if anything was; raises if it cannot be stored."""
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +69,9 @@ class SocketSession:
 class OrderedSocketModeClient(SocketModeClient):
     """Slack's client for one app, whose envelopes are stored one after the other, then acknowledged."""
 
-    def __init__(self, api: Api, handle: HandleEnvelope, backoff: Backoff, catch_up: CatchUpNow) -> None:
+    def __init__(
+        self, api: Api, handle: HandleEnvelope, backoff: Backoff, catch_up: CatchUp, unread: UnreadRooms
+    ) -> None:
         token = api.settings.app_token
         super().__init__(
             token.get_secret_value() if token else "",
@@ -81,6 +83,7 @@ class OrderedSocketModeClient(SocketModeClient):
         self._handle = handle
         self._backoff = backoff
         self._catch_up = catch_up
+        self._held = HeldUpdates(unread, self._store)
         self._own_session = self.aiohttp_client_session
         self._delay_seconds = 0.0
         self._is_replacing = True
@@ -97,6 +100,7 @@ class OrderedSocketModeClient(SocketModeClient):
             await self.connect()  # type: ignore[no-untyped-call]
             await self._ended
         finally:
+            await self._held.close()
             tasks = (self.message_processor, self.current_session_monitor, self.message_receiver)
             await self.close()  # type: ignore[no-untyped-call]
             await asyncio.wait([task for task in tasks if task is not None], timeout=CLOSE_SECONDS)
@@ -160,10 +164,10 @@ class OrderedSocketModeClient(SocketModeClient):
         await self.run_message_listeners(shape, "")
 
     async def _on_hello(self) -> None:
-        """Catch up before anything else is processed, so that order is kept; try again if that fails."""
+        """Note what was missed before anything else is processed; connect again if that fails."""
         try:
-            await self._catch_up()
-        except Exception as error:  # noqa: BLE001 - the database or Slack: the next connection tries again
+            await self._catch_up.begin()
+        except Exception as error:  # noqa: BLE001 - the next connection tries again
             log.warning("slack.catch_up_failed", error=repr(error))
             await self._backoff.pause()
             await self._start_again()
@@ -181,6 +185,11 @@ class OrderedSocketModeClient(SocketModeClient):
             self._backoff.receiving(INTERRUPTED, "the app has too many Socket Mode connections")
 
     async def _store_and_ack(self, _client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
+        """Store an envelope and acknowledge it, or hold it until what was missed in its room is stored."""
+        if not await self._held.hold(_room_of(request), request):
+            await self._store(request)
+
+    async def _store(self, request: SocketModeRequest) -> None:
         """Store an envelope, then acknowledge it; later ones wait, so that order is kept."""
         for pause in BACKOFF_SECONDS:
             answer = await self._handle(request)
@@ -196,6 +205,7 @@ class OrderedSocketModeClient(SocketModeClient):
         self._backoff.receiving(INTERRUPTED, "an update cannot be stored")
         while not self.message_queue.empty():
             self.message_queue.get_nowait()
+        self._held.drop()
         self._is_replacing = True
         await self._close_connection()
 
@@ -217,6 +227,15 @@ class OrderedSocketModeClient(SocketModeClient):
         self.closed = True
         if not self._ended.done():
             self._ended.set_exception(error)
+
+
+def _room_of(request: SocketModeRequest) -> str:
+    """Return the room of an event, "" for a command or an interaction: a person waits for the response."""
+    event = request.payload.get("event") if request.type == "events_api" else None
+    event = event if isinstance(event, dict) else {}
+    item = event.get("item")
+    room = event.get("channel") or (item.get("channel") if isinstance(item, dict) else None)
+    return room if isinstance(room, str) else ""
 
 
 def _parse_json(text: str | bytes) -> Any:

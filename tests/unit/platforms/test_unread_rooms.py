@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from channels.receiving.unread_rooms import UnreadRooms
+from channels.errors import Unauthorized
+from channels.receiving.unread_rooms import PREFIX, UnreadRooms
 from channels.testing.memory_state import MemoryChannelState
 
 
@@ -55,3 +56,62 @@ async def test_stored_rooms_are_read_by_the_next_process() -> None:
     await later.load()
     assert ("unread" in later, "read" in later) == (True, False)
     assert await _read_all(later) == [("unread", "2")]
+
+
+async def test_a_room_that_is_put_while_it_is_read_is_read_once_more() -> None:
+    """What was missed after the read began is not skipped, and the note stays stored until then."""
+    state = MemoryChannelState()
+    rooms = UnreadRooms(state, delays=(0.0,))
+    await rooms.put({"a": "1"})
+    notes: list[str] = []
+
+    async def read(room: str, note: str) -> None:
+        notes.append(note)
+        if len(notes) == 1:
+            await rooms.put({room: note})
+
+    task = asyncio.create_task(rooms.run(read))
+    async with asyncio.timeout(10):
+        await rooms.wait_until_read("a")
+    task.cancel()
+    assert notes == ["1", "1"]
+    assert not any((await state.list(PREFIX)).values())
+
+
+async def test_groups_are_read_at_the_same_time_and_awaited_rooms_first() -> None:
+    """A room that is slow holds up its own group alone."""
+    rooms = UnreadRooms(MemoryChannelState(), delays=(0.0,), group_of=lambda note: note)
+    await rooms.put({"slow": "1", "other": "1", "elsewhere": "2", "wanted": "2"})
+    read_rooms: list[str] = []
+    waiting = asyncio.create_task(rooms.wait_until_read("wanted"))
+    await asyncio.sleep(0)
+
+    async def read(room: str, _note: str) -> None:
+        read_rooms.append(room)
+        if room == "slow":
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(rooms.run(read))
+    async with asyncio.timeout(10):
+        await waiting
+        await rooms.wait_until_read("elsewhere")
+    task.cancel()
+    assert read_rooms == ["slow", "wanted", "elsewhere"]
+
+
+async def test_an_error_of_the_whole_bot_ends_an_attempt() -> None:
+    """The next attempt begins with another room, so that none is skipped for ever."""
+    rooms = UnreadRooms(MemoryChannelState(), delays=(0.0, 0.0, 3600.0))
+    await rooms.put({"a": "1", "b": "1"})
+    tried: list[str] = []
+
+    async def read(room: str, _note: str) -> None:
+        tried.append(room)
+        raise Unauthorized("the token is refused")
+
+    task = asyncio.create_task(rooms.run(read))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    task.cancel()
+    assert tried == ["a", "b"]
+    assert ("a" in rooms, "b" in rooms) == (True, True)

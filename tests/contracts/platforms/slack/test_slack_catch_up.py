@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from channels.message import Message
 from channels.port import Connection
+from channels.receiving.unread_rooms import UnreadRooms
 from channels.slack import plugin
 from channels.slack.api import connect
-from channels.slack.receive.catch_up import CatchUp
+from channels.slack.receive.catch_up import CatchUp, workspace_of
 from channels.slack.settings import SlackSettings
 from channels.slack.simulator import Simulator
 from channels.slack.thread_locations import RECEIVED_UNTIL, ThreadLocations
@@ -99,16 +102,15 @@ async def test_an_event_that_comes_late_has_the_key_of_the_history(
 async def test_a_message_that_cannot_be_stored_is_read_again(
     simulator: Simulator, slack: Connection, notes: MemoryChannelState
 ) -> None:
-    """The position moves only after everything that was missed is stored."""
+    """What could not be stored is read once more, before a new message of the room is stored."""
     await receive_and_leave(simulator, slack, notes)
     say_unheard(simulator)
-    left = notes.values[RECEIVED_UNTIL]
     recorder = UpdateRecorder(refusals=1)
     async with open_connection(plugin, simulator.settings(), notes) as again, receiving(again, recorder):
         await recorder.wait(4)
         await simulator.say("C0ROOM", "afterwards")
         await recorder.wait(5)
-    assert (recorder.refused, notes.values[RECEIVED_UNTIL] != left) == (1, True)
+    assert recorder.refused == 1
     assert (sorted(texts(recorder)[:4]), texts(recorder)[4]) == (MISSED, "afterwards")
 
 
@@ -153,20 +155,24 @@ async def test_a_history_that_fails_once_is_read(
     assert sorted(texts(recorder)) == MISSED
 
 
-async def catch_up(
-    simulator: Simulator, notes: MemoryChannelState, *, limit_seconds: float = 60.0
-) -> list[str]:
-    """Catch up as after a restart, without another attempt; return the texts that were read."""
+async def read_unread(simulator: Simulator, notes: MemoryChannelState, *, attempts: int) -> list[str]:
+    """Catch up as after a restart, with a number of reads; return the texts that were read."""
     read: list[str] = []
 
     async def dispatch(body: dict[str, Any]) -> bool:
         read.append(body["event"]["text"])
         return True
 
+    unread = UnreadRooms(notes, delays=(*(0.0,) * attempts, HOUR), group_of=workspace_of)
     async with connect(SlackSettings.model_validate(simulator.settings()), TRUSTED) as api:
-        workspaces = SingleWorkspace(api, await api.identify())
-        locations = ThreadLocations(notes)
-        await CatchUp(workspaces, locations, pauses=(), limit_seconds=limit_seconds).run(dispatch)
+        catch_up = CatchUp(SingleWorkspace(api, await api.identify()), ThreadLocations(notes), unread)
+        await catch_up.begin()
+        calls = len(simulator.calls)
+        reading = asyncio.create_task(catch_up.read(dispatch))
+        await simulator.wait_until(lambda: len(simulator.calls) - calls >= attempts)
+        reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await reading
     return read
 
 
@@ -174,20 +180,46 @@ async def catch_up(
 async def test_a_history_that_keeps_failing_is_read_after_a_restart(
     simulator: Simulator, slack: Connection, notes: MemoryChannelState, error: str
 ) -> None:
-    """It stays unread while the others are read; what was read is not read again."""
+    """It stays unread, although the app received since."""
     await receive_and_leave(simulator, slack, notes)
-    simulator.world.post("C0ROOM", "U0ADA", {"text": "in the room"})
     simulator.world.post("D0ADA", "U0ADA", {"text": "in private"})
-    await simulator.fail(error, method="conversations.history")
-    assert [await catch_up(simulator, notes) for _ in range(3)] == [["in private"], ["in the room"], []]
+    await simulator.fail(error, method="conversations.history", times=1000)
+    assert await read_unread(simulator, notes, attempts=1) == []
     assert float(notes.values[RECEIVED_UNTIL]) > time.time() - HOUR / 2
+    simulator.faults.clear()
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings(), notes) as again, receiving(again, recorder):
+        await recorder.wait(1)
+    assert texts(recorder) == ["in private"]
 
 
-async def test_what_was_not_read_in_time_is_read_after_a_restart(
+async def test_a_rate_limit_of_histories_holds_only_the_unread_rooms(
     simulator: Simulator, slack: Connection, notes: MemoryChannelState
 ) -> None:
-    """The end of the time for catching up moves no position past an unread room."""
+    """A message of another room and a command are received; one of a room to be read waits its turn."""
     await receive_and_leave(simulator, slack, notes)
-    simulator.world.post("C0ROOM", "U0ADA", {"text": "in the room"})
-    assert await catch_up(simulator, notes, limit_seconds=0) == []
-    assert await catch_up(simulator, notes) == ["in the room"]
+    await simulator.fail(
+        "ratelimited", status=429, retry_after=60, times=1000, method="conversations.history"
+    )
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings(), notes) as again, receiving(again, recorder):
+        await simulator.say("C0ROOM", "after what was missed")
+        await simulator.say("C0NEW", "elsewhere")
+        await recorder.wait(1)
+        assert texts(recorder) == ["elsewhere"]
+    assert len(simulator.sockets.waiting) == 1
+
+
+async def test_a_room_with_a_new_message_is_read_first(
+    simulator: Simulator, slack: Connection, notes: MemoryChannelState
+) -> None:
+    """What was missed there is stored, then the new message: from the history, and as the event it was."""
+    await receive_and_leave(simulator, slack, notes)
+    simulator.world.post("D0ADA", "U0ADA", {"text": "missed"})
+    await simulator.fail("internal_error", method="conversations.history", times=2)
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings(), notes) as again, receiving(again, recorder):
+        await simulator.say("D0ADA", "new")
+        await recorder.wait(3)
+    assert texts(recorder) == ["missed", "new", "new"]
+    assert len({update.key for update in recorder.updates}) == 2
