@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gateway.agents.clients.errors import (
     ModelCallError,
+    ModelContextExceeded,
     ModelKeyRefused,
     ModelQuotaUsedUp,
     ModelRateLimited,
@@ -24,6 +25,7 @@ _BY_STATUS: Mapping[int, type[ModelCallError]] = {
     403: ModelKeyRefused,
     404: ModelUnknown,
     408: ModelRateLimited,
+    413: ModelContextExceeded,
     425: ModelRateLimited,
     429: ModelRateLimited,
 }

@@ -6,12 +6,12 @@ import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import Any
 
 from gateway.agents.clients import messages as stored
 from gateway.agents.clients.error_responses import (
     Refusal,
-    is_server_error,
     kind_of_status,
     read_refusal,
     refusal_of,
@@ -42,12 +42,18 @@ _QUOTA_CODES = frozenset(
     }
 )
 _TOO_LONG = re.compile(
-    "maximum context length|reduce the length of the messages|context window", re.IGNORECASE
+    "maximum context length|reduce the length of the messages|context window"  # OpenAI and many others
+    "|available context size|context size has been exceeded"  # llama.cpp, which may say so with a 500
+    "|greater than the context length|context length of only|n_keep"  # LM Studio
+    "|maximum model length|too long to fit into the model"  # vLLM
+    "|input token count|maximum prompt length|exceeded model token limit|input is too long|prompt too long",
+    re.IGNORECASE,
 )
 _LIMITED = re.compile("rate_limit|too_many_requests")
 _BY_CODE: Mapping[str, type[ModelCallError]] = {
     **dict.fromkeys(_QUOTA_CODES, ModelQuotaUsedUp),
     "context_length_exceeded": ModelContextExceeded,
+    "exceed_context_size_error": ModelContextExceeded,
     "model_not_found": ModelUnknown,
     "invalid_api_key": ModelKeyRefused,
 }
@@ -239,6 +245,6 @@ def _kind(status: int, refusal: Refusal) -> type[ModelCallError]:
     for name in (refusal.code, refusal.type):
         if name in _BY_CODE:
             return _BY_CODE[name]
-    if not is_server_error(status) and _TOO_LONG.search(refusal.message):
+    if status != HTTPStatus.TOO_MANY_REQUESTS and _TOO_LONG.search(refusal.message):
         return ModelContextExceeded
     return kind_of_status(status)

@@ -20,7 +20,13 @@ _MESSAGES: tuple[tuple[type[ModelCallError], str], ...] = (
     (ModelKeyRefused, "refused the API key: check the key and what it may use"),
     (ModelUnknown, "does not know this model: check agent.model and agent.base_url"),
     (ModelQuotaUsedUp, "says that the account's quota is used up: top it up or use another model"),
-    (ModelContextExceeded, "says the conversation is too long: lower limits.context_tokens"),
+    (
+        ModelContextExceeded,
+        (
+            "says the conversation is too long, and a summary did not help: send less text at once, "
+            "or set limits.context_tokens to the size of the model's context"
+        ),
+    ),
 )
 
 

@@ -29,7 +29,12 @@ from gateway.agents.port import (
     Usage,
 )
 
-CONTEXT_RETRY_SHARE = 0.9
+CONTEXT_RETRY_SHARE, LATER_RETRY_SHARE = 0.9, 0.5
+"""Shares of a refused size to which the conversation is compacted the first time, and each later time."""
+
+LEAST_REFUSED_BUDGET = 500
+"""Tokens: a model that refuses less cannot hold the instructions and tools."""
+
 MAX_EMPTY_RESPONSES = 2
 NO_OUTPUT = "Please return text or call a tool."
 
@@ -48,7 +53,9 @@ class ModelRun:
         self._responding_model = ""
         self._has_progress = False
         self._compacted = False
+        self._summary = ""
         self._context_exceeded = False
+        self._refused_tokens = 0
         self._empty_responses = 0
         self._specs = tuple(tools.list())
         shown = self._limits.context_tokens * compaction.BYTES_PER_TOKEN // 4
@@ -159,10 +166,7 @@ class ModelRun:
     def _can_change(self, error: ModelCallError) -> bool:
         """Change what the model refused; returns False if it is to blame for something else, or again."""
         if isinstance(error, ModelContextExceeded):
-            if self._context_exceeded:
-                return False
-            self._shrink_budget()
-            return True
+            return self._shrink_budget()
         if not images.are_refused(error, self._state.messages):
             return False
         self._state.messages = images.replace_images(self._state.messages)
@@ -264,11 +268,21 @@ class ModelRun:
             return False  # whatever the instructions and tools take
         return bool(self._token_budget) and tokens > self._token_budget * compaction.START_SHARE
 
-    def _shrink_budget(self) -> None:
-        """Use the refused size as the limit: the model's window is smaller than configured or estimated."""
-        self._context_exceeded = True
-        refused = int(self._state.estimate_tokens() * CONTEXT_RETRY_SHARE)
-        self._refused_budget = min(refused, self._token_budget or refused)
+    def _shrink_budget(self) -> bool:
+        """Use less than the refused size as the limit: the model's window is smaller than configured.
+
+        Returns False if the last compaction did not make the conversation smaller, or nothing is left to try.
+        """
+        tokens = self._state.estimate_tokens()
+        if self._context_exceeded and self._compacted and tokens >= self._refused_tokens:
+            return False
+        if self._refused_budget is None:
+            refused = int(tokens * CONTEXT_RETRY_SHARE)
+            self._refused_budget = min(refused, self._token_budget or refused)
+        else:
+            self._refused_budget = int(self._refused_budget * LATER_RETRY_SHARE)
+        self._context_exceeded, self._refused_tokens = True, tokens
+        return self._refused_budget >= LEAST_REFUSED_BUDGET
 
     async def _compact_on_request(self) -> Events:
         """Replace all but the last exchange by a summary, and end the turn."""
@@ -284,25 +298,42 @@ class ModelRun:
 
     async def _compact(self, place: int | None = None, notice: str = compaction.COMPACTION_NOTICE) -> Events:
         """Replace the part of the conversation before a place by the model's own summary."""
-        messages, room = self._state.messages, self._token_budget
-        if place is None:
-            place = compaction.find_cut(messages, int(room * compaction.TAIL_SHARE))
-        prompt = compaction.current_request(messages, place)
-        transcript, summary = compaction.transcript(messages[:place]), ""
+        messages = self._state.messages
+        while True:
+            room = self._token_budget
+            cut = compaction.find_cut(messages, int(room * compaction.TAIL_SHARE)) if place is None else place
+            try:
+                async with aclosing(self._summarise(messages[:cut], room)) as events:
+                    async for event in events:
+                        yield event
+            except ModelContextExceeded:
+                if not self._shrink_budget():
+                    raise
+            else:
+                break
+        prompt = compaction.current_request(messages, cut)
+        self._state.messages = compaction.compacted_history(
+            self._summary, self._state.all_notes, prompt, messages[cut:], room
+        )
+        is_first, self._compacted = not self._compacted, True
+        if is_first:
+            yield MessageCompleted(text=notice)
+        yield self._checkpoint()
+
+    async def _summarise(self, messages: list[ChatMessage], room: int) -> Events:
+        """Ask the model for a summary, piece by piece; it is empty if there are no messages."""
+        self._summary = ""
+        transcript = compaction.transcript(messages)
         for piece in compaction.chunks(transcript, int(room * compaction.CHUNK_SHARE)):
-            asked = stored.request([stored.user_prompt(compaction.summary_prompt(piece, summary, room))])
+            asked = stored.request(
+                [stored.user_prompt(compaction.summary_prompt(piece, self._summary, room))]
+            )
             estimate = partial(compaction.estimate_tokens, [asked])
             async with aclosing(self._request(ModelQuery(messages=[asked]), estimate)) as events:
                 async for event in events:
                     if isinstance(event, ModelRequestStarting | ModelRequestEnded):
                         yield event
-            summary = repair_surrogates(stored.response_text(self._received()))
-        self._state.messages = compaction.compacted_history(
-            summary, self._state.all_notes, prompt, messages[place:], room
-        )
-        self._compacted = True
-        yield MessageCompleted(text=notice)
-        yield self._checkpoint()
+            self._summary = repair_surrogates(stored.response_text(self._received()))
 
     def _approval_required(self) -> ApprovalRequired:
         calls = tool_calls.pending_calls(self._state.waiting or ())

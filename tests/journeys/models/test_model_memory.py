@@ -142,6 +142,38 @@ async def test_a_model_that_finds_the_conversation_too_long_is_asked_again_after
     assert finished_step(steps).output.startswith("reply to message 9")
 
 
+async def test_a_model_whose_context_is_much_smaller_than_configured_goes_on() -> None:
+    """One large result exceeds it many times over; the summary is asked for in pieces that it can hold."""
+    memory = LimitedModel(holds=4_000)
+
+    def script(body: dict[str, Any]) -> ScriptedTurn:
+        turn = memory(body)
+        if turn.fault or turn.text.startswith("memory") or tools.executed:
+            return turn
+        return ScriptedTurn(calls=[ToolCall(name="bash", args={"command": "cat log"})])
+
+    tools = RecordingTools(answer=lambda _name, _args: "line of a log\n" * 8_000)
+    async with open_loopback_model(script) as (server, agent):
+        history: tuple[HistoryEntry, ...] = ()
+        for turn in range(6):
+            given = turn_input(
+                agent_spec(server.base_url), f"message {turn} " + "text " * 300, history=history
+            )
+            steps = await collect_steps(agent, given, tools)
+            history = history_of(steps, *history)
+    assert finished_step(steps).output.startswith("reply to message 5")
+    assert memory.summaries
+
+
+async def test_a_message_that_no_summary_makes_fit_is_refused_after_few_requests() -> None:
+    """The error names the setting; nothing is summarised again and again."""
+    memory = LimitedModel(holds=1_000)
+    async with open_loopback_model(memory) as (server, agent):
+        error = await failure_of(agent, turn_input(agent_spec(server.base_url), "text " * 4_000))
+    assert "limits.context_tokens" in str(error)
+    assert (memory.summaries, server.requests) == (0, 2)
+
+
 async def test_a_message_the_model_cannot_hold_is_refused_with_advice() -> None:
     """An input larger than half the model's memory is an error, not a silent cut."""
     async with open_loopback_model([]) as (server, agent):

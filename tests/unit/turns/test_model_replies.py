@@ -174,6 +174,11 @@ def test_an_answer_of_white_space_is_empty() -> None:
         (b"{no json", ModelUnreachable),
         (b"[1]", ModelUnreachable),
         (b'{"error": {"message": "overloaded", "code": 503}}', ModelServerFailed),
+        (b'{"error": {"message": "Context size has been exceeded.", "code": 500}}', ModelContextExceeded),
+        (
+            b'{"error": {"message": "Cannot truncate prompt with n_keep (9) >= n_ctx (4)"}}',
+            ModelContextExceeded,
+        ),
         (b'{"error": {"message": "slow down", "type": "rate_limit_error"}}', ModelRateLimited),
     ],
 )
@@ -194,12 +199,26 @@ def test_errors_within_a_stream_are_distinguished(data: bytes, kind: type[ModelC
         (429, {"type": "insufficient_quota", "code": None}, ModelQuotaUsedUp),
         (400, {"code": "context_length_exceeded"}, ModelContextExceeded),
         (400, {"message": "This model's maximum context length is 4 tokens"}, ModelContextExceeded),
+        (500, {"type": "exceed_context_size_error"}, ModelContextExceeded),
+        (400, {"message": "the request exceeds the available context size"}, ModelContextExceeded),
+        (500, {"message": "Context size has been exceeded.", "type": "server_error"}, ModelContextExceeded),
+        (400, "The number of tokens to keep is greater than the context length", ModelContextExceeded),
+        (
+            400,
+            {"message": "The decoder prompt (length 9) is longer than the maximum model length of 4"},
+            ModelContextExceeded,
+        ),
+        (400, {"message": "The input token count (9) exceeds the maximum number"}, ModelContextExceeded),
+        (413, {"message": "Request too large"}, ModelContextExceeded),
+        (429, {"message": "the maximum context length counts against your rate"}, ModelRateLimited),
         (400, {"message": "bad image"}, ModelRequestRefused),
         (500, {}, ModelServerFailed),
         (529, {}, ModelServerFailed),
     ],
 )
-def test_refusals_are_distinguished(status: int, error: dict[str, Any], kind: type[ModelCallError]) -> None:
+def test_refusals_are_distinguished(
+    status: int, error: dict[str, Any] | str, kind: type[ModelCallError]
+) -> None:
     """Status and code decide what the operator reads, and whether another attempt makes sense."""
     assert type(http_error("m", status, json.dumps({"error": error}), None)) is kind
 
