@@ -63,7 +63,7 @@ class MessagesReply(ReplyDecoder):
     def _parse(self, data: bytes) -> dict[str, Any]:
         try:
             event = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ModelUnreachable(self._model, "it sent an event that is not JSON") from error
         if not isinstance(event, dict):
             raise ModelUnreachable(self._model, "it sent an event that is not a JSON object")

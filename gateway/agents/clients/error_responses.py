@@ -44,7 +44,7 @@ def read_refusal(body: str) -> Refusal:
     """Return the error of a response's body, which is JSON, or anything if a proxy wrote it."""
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Refusal(message=body[:MAX_SHOWN])
     return refusal_of(found.get("error", found) if isinstance(found, dict) else found)
 

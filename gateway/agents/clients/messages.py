@@ -265,7 +265,15 @@ def _is_part(part: object) -> bool:
     return isinstance(kind, str)
 
 
+MAX_TOKENS = 2**53
+"""A number of tokens that is larger is a fault of the vendor."""
+
+
 def usage_numbers(found: Mapping[str, Any]) -> ResponseTokens:
-    """Return the numbers of a vendor's usage that are numbers."""
-    usage: Any = {name: int(value) for name, value in found.items() if value}
+    """Return the numbers of a vendor's usage that are numbers of tokens."""
+    usage: Any = {
+        name: int(value)
+        for name, value in found.items()
+        if isinstance(value, int | float) and 0 < value < MAX_TOKENS
+    }
     return cast("ResponseTokens", usage)

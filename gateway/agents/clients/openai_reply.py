@@ -59,8 +59,8 @@ class ChatReply(ReplyDecoder):
         chunk = self._parse(data)
         if chunk.get("error"):
             raise self._error_of(self._model, chunk["error"])
-        if chunk.get("usage"):
-            self._usage = _usage(chunk["usage"])
+        if isinstance(usage := chunk.get("usage"), dict) and usage:
+            self._usage = _usage(usage)
         if chunk.get("model"):
             self._message["model_name"] = str(chunk["model"])
         if chunk.get("id"):
@@ -71,7 +71,7 @@ class ChatReply(ReplyDecoder):
     def _parse(self, data: bytes) -> dict[str, Any]:
         try:
             chunk = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ModelUnreachable(self._model, "it sent an event that is not JSON") from error
         if not isinstance(chunk, dict):
             raise ModelUnreachable(self._model, "it sent an event that is not a JSON object")
@@ -81,8 +81,6 @@ class ChatReply(ReplyDecoder):
         if reason := choice.get("finish_reason"):
             self._message["finish_reason"] = _FINISH_REASONS.get(reason, "stop")
         delta = choice.get("delta") or choice.get("message") or {}
-        if delta.get("refusal"):
-            self._message["finish_reason"] = "content_filter"
         for name in REASONING_FIELDS:
             if isinstance(found := delta.get(name), str) and found:
                 self._reasoning.setdefault(name, []).append(found)
@@ -90,7 +88,7 @@ class ChatReply(ReplyDecoder):
                 break
         for call in delta.get("tool_calls") or ():
             self._add_call(call)
-        content = _content_text(delta.get("content"))
+        content = _content_text(delta.get("content")) or _content_text(delta.get("refusal"))
         text = self._filter.feed(content) if content else ""
         if text:
             self._text.append(text)
@@ -114,11 +112,13 @@ class ChatReply(ReplyDecoder):
             call.arguments.append(arguments if isinstance(arguments, str) else json.dumps(arguments))
 
     def response(self) -> ChatMessage:
-        """Return the response; raises ModelUnreachable if the stream ended before anything came."""
+        """Return the response; raises ModelUnreachable if the stream ended before the completion did."""
         if rest := self._filter.close():
             self._text.append(rest)
-        if not self.is_complete and "finish_reason" not in self._message and not (self._text or self._calls):
-            raise ModelUnreachable(self._model, "its answer ended before it began")
+        if not self.is_complete and "finish_reason" not in self._message:
+            has_begun = self._text or self._calls or self._reasoning
+            broken = "its answer broke off" if has_begun else "its answer ended before it began"
+            raise ModelUnreachable(self._model, broken)
         self._message.setdefault("finish_reason", "stop")
         self._message["usage"] = self._usage
         self._message["parts"] = [
@@ -160,12 +160,17 @@ def _call_part(call: _StreamedCall) -> ChatPart:
 
 
 def _usage(found: dict[str, Any]) -> ResponseTokens:
-    prompt, completion = found.get("prompt_tokens_details"), found.get("completion_tokens_details")
+    prompt, completion = (_details(found, f"{side}_tokens_details") for side in ("prompt", "completion"))
     return stored.usage_numbers(
         {
             "input_tokens": found.get("prompt_tokens"),
             "output_tokens": found.get("completion_tokens"),
-            "cache_read_tokens": (prompt or {}).get("cached_tokens"),
-            "output_reasoning_tokens": (completion or {}).get("reasoning_tokens"),
+            "cache_read_tokens": prompt.get("cached_tokens"),
+            "output_reasoning_tokens": completion.get("reasoning_tokens"),
         }
     )
+
+
+def _details(usage: dict[str, Any], name: str) -> dict[str, Any]:
+    found = usage.get(name)
+    return found if isinstance(found, dict) else {}

@@ -12,7 +12,7 @@ import aiohttp
 
 from gateway.agents.clients.errors import ModelTimedOut, ModelUnreachable
 from gateway.agents.clients.messages import ChatMessage
-from gateway.agents.clients.sse import EventStreamParser, EventTooLarge
+from gateway.agents.clients.sse import EventParser, EventStreamParser, EventTooLarge, WholeDocument
 
 INTERVAL = 0.05
 """Seconds between two pieces of text; the first is sent at once."""
@@ -22,6 +22,9 @@ MAX_REPLY_BYTES = 64 * 1024 * 1024
 
 SILENCE_SECONDS = 600.0
 """Seconds without a byte, after which a connection counts as broken."""
+
+STREAM_TYPES = {"text/event-stream", "application/json", "application/octet-stream"}
+"""Types of an answer; the last one is aiohttp's for a response without a type."""
 
 DRAIN_SECONDS = 0.05
 """Seconds that the end of a complete answer may take, after which its connection is not used again."""
@@ -111,7 +114,7 @@ async def read_reply(
     A text that arrives as one piece, in one read with the end, is not yielded: the response follows at once.
     """
     stream, joiner = _Blocks(response, deadline, model), TextJoiner(asyncio.get_running_loop().time)
-    parser = EventStreamParser()
+    parser = WholeDocument() if response.content_type == "application/json" else EventStreamParser()
     while not decoder.is_complete:
         block = await stream.read(joiner.due_at if joiner.is_waiting else None)
         if block is not None:
@@ -124,8 +127,19 @@ async def read_reply(
             yield text
     if joiner.is_waiting and not _is_whole(joiner, decoder):
         yield joiner.take(is_end=True)
-    yield decoder.response()
+    yield _response(decoder, response)
     await stream.drain()
+
+
+def _response(decoder: ReplyDecoder, response: aiohttp.ClientResponse) -> ChatMessage:
+    """Return the whole response; the error of one that is no stream of events names what it is."""
+    try:
+        return decoder.response()
+    except ModelUnreachable as error:
+        if response.content_type in STREAM_TYPES:
+            raise
+        detail = f"it answered with {response.content_type}, which is no stream of events: check base_url"
+        raise ModelUnreachable(error.model, detail) from error
 
 
 def _is_whole(joiner: TextJoiner, decoder: ReplyDecoder) -> bool:
@@ -133,7 +147,7 @@ def _is_whole(joiner: TextJoiner, decoder: ReplyDecoder) -> bool:
     return decoder.is_complete and joiner.is_waiting and joiner.count == 1
 
 
-def _parse(parser: EventStreamParser, block: bytes, model: str) -> list[bytes]:
+def _parse(parser: EventParser, block: bytes, model: str) -> list[bytes]:
     """Return the events that a block completes; an empty block is the end of the stream."""
     try:
         return parser.feed(block) if block else parser.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 """Bytes of one event. The largest real ones hold the arguments of a whole tool call."""
 
@@ -13,7 +15,17 @@ class EventTooLarge(ValueError):
         super().__init__(f"an event exceeds {MAX_EVENT_BYTES} bytes")
 
 
-class EventStreamParser:
+class EventParser(Protocol):
+    """Takes blocks of bytes as they arrive and returns the data of the events that they complete."""
+
+    def feed(self, block: bytes) -> list[bytes]:
+        """Return the data of each event that ends in this block; raises EventTooLarge."""
+
+    def close(self) -> list[bytes]:
+        """Return the data of an event that the end of the stream completes."""
+
+
+class EventStreamParser(EventParser):
     """Takes blocks of bytes as they arrive and returns the data of the events that they complete.
 
     Each byte is looked at once. Comments, and fields other than `data`, are skipped.
@@ -66,3 +78,33 @@ class EventStreamParser:
         elif end.startswith(b"data:"):
             self._data_size += len(end)
             self._data.append(end[6:] if end.startswith(b"data: ") else end[5:])
+
+
+class WholeDocument(EventParser):
+    """Takes one JSON document as one event: some servers do not stream, and some report errors with a 200.
+
+    A stream of events with JSON's media type is read as such.
+    """
+
+    def __init__(self) -> None:
+        self._stream: EventStreamParser | None = None
+        self._blocks: list[bytes] = []
+        self._size = 0
+
+    def feed(self, block: bytes) -> list[bytes]:
+        """Keep a block, or return the data of the events that end in it; raises EventTooLarge."""
+        if not self._blocks and self._stream is None and not block.lstrip().startswith((b"{", b"[")):
+            self._stream = EventStreamParser()
+        if self._stream is not None:
+            return self._stream.feed(block)
+        self._size += len(block)
+        if self._size > MAX_EVENT_BYTES:
+            raise EventTooLarge
+        self._blocks.append(block)
+        return []
+
+    def close(self) -> list[bytes]:
+        """Return the document."""
+        if self._stream is not None:
+            return self._stream.close()
+        return [b"".join(self._blocks)] if self._blocks else []

@@ -8,6 +8,8 @@ from gateway.agents.clients.errors import (
     ModelContextExceeded,
     ModelKeyRefused,
     ModelQuotaUsedUp,
+    ModelRequestRefused,
+    ModelServerFailed,
     ModelTimedOut,
     ModelUnknown,
 )
@@ -83,5 +85,15 @@ def _call_failed(error: ModelCallError) -> str:
     if isinstance(error, ModelTimedOut):
         return f"{name} did not finish within limits.step_timeout ({error.seconds:g} s)"
     if error.status is not None:
-        return f"{name} answered with HTTP {error.status}"
+        return f"{name} answered with HTTP {error.status}{_reason(error)}"
     return f"{name} could not be reached or broke off: {str(error)[:MAX_SHOWN]}"
+
+
+def _reason(error: ModelCallError) -> str:
+    """Return the vendor's own words about a request that it cannot accept, or an error of its own.
+
+    Pages of proxies are left out, and rate limits, which name the operator's organisation.
+    """
+    words = " ".join(error.detail.split())
+    is_shown = isinstance(error, ModelRequestRefused | ModelServerFailed) and words and words[0] not in "<{"
+    return f": {words[:MAX_SHOWN]}" if is_shown else ""

@@ -240,7 +240,7 @@ class ModelRun:
         self._state.messages.append(response)
         text = stored.response_text(response)
         if text:
-            yield MessageCompleted(text=text)
+            yield MessageCompleted(text=text if calls else states.shown_text(response))
         if not calls and not text:
             self._request_output(response)
             return

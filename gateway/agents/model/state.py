@@ -19,6 +19,12 @@ from gateway.agents.port import AgentError
 
 MAX_NOTES = 60
 
+CUT_NOTICES = {
+    "length": "(The answer ends here because the model reached its output limit. Ask it to continue.)",
+    "content_filter": "(The answer ends here because the model's content filter stopped it.)",
+}
+"""What people read below an answer that is not complete, by its finish reason."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
@@ -81,7 +87,7 @@ class AgentState:
         last = self.messages[-1] if self.messages else None
         if last is None or last["kind"] == "request" or stored.calls_of(last):
             return None
-        return stored.response_text(last) or None
+        return shown_text(last) or None
 
     def add_note(self, fact: str) -> None:
         """Keep a fact beyond compaction; the oldest are removed if there are too many."""
@@ -160,6 +166,13 @@ _NOTHING_KNOWN = _KnownConversation()
 
 TURNS_PER_GROUP = 64
 """Earlier turns that are combined into one, so that a turn's work hardly grows with the conversation."""
+
+
+def shown_text(response: ChatMessage) -> str:
+    """Return the text of an answer for people, with the reason if it ends too early."""
+    text = stored.response_text(response)
+    notice = CUT_NOTICES.get(response.get("finish_reason") or "")
+    return f"{text}\n\n{notice}" if text and notice else text
 
 
 def repair_response(response: ChatMessage) -> None:
