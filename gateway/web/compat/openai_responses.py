@@ -43,6 +43,9 @@ from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
 from gateway.web.stream.turn_events import TurnEnded
 
+TURN_FAILED = "424"
+"""The code of a failed response: the status of a failed completion, which no client repeats."""
+
 DELETED = "deleted"
 """The mark of a deleted response in its turn's request."""
 
@@ -290,7 +293,7 @@ async def _to_response(
         model=agent.name if agent else turn.agent,
         conversation={"id": openai_ids.from_conversation(turn.conversation)},
         output=part.output,
-        error={"code": "server_error", "message": error} if error else None,
+        error={"code": TURN_FAILED, "message": error} if error else None,
         usage=_tokens(answers),
         tools=[_tool(one) for one in request.tools],
         **repeated,

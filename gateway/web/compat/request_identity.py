@@ -3,10 +3,14 @@
     Idempotency-Key                   the caller's own key
     threadId, runId and messages      a run of AG-UI is one turn
     x-stainless-retry-count           an SDK repeats a request on its own, without a key
+    User-Agent: … ai-sdk/…            the AI SDK repeats a request on its own, without a key or a count
 
 An SDK's retry has no key, so its digest names it: the same API key, path and body. It repeats the last
 request with this digest that was not answered. A first attempt (count 0) is a request of its own; it is
 not begun if its client has gone before that.
+
+The AI SDK does not count. Its request is a retry if the earlier one has lost its connection, and its turn
+runs or has completed within RECENT_SECONDS.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from typing import Any
 
 from delivery.database.clock import utc_now
 from gateway.store.conversations import conversations
+from gateway.store.turn_state import TurnState
+from gateway.store.turns import turns
 from gateway.web.http.connection import RequestAbandoned, is_abandoned
 from gateway.web.http.route import ApiCall
 
@@ -28,6 +34,13 @@ SDK_SOURCE = "sdk"
 
 RETRIED_WITHIN = timedelta(hours=1)
 """The longest time between an SDK's first attempt and a retry that belongs to it."""
+
+
+AI_SDK = "ai-sdk/"
+"""What the AI SDK's User-Agent contains."""
+
+RECENT_SECONDS = 60.0
+"""Seconds after the end of a turn in which the AI SDK's retry of its request may arrive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +57,10 @@ async def identify(call: ApiCall[Any, Any]) -> RequestIdentity | None:
     if call.idempotency_key is not None:
         return RequestIdentity(source="api", key=call.idempotency_key)
     count = call.request.headers.get(RETRY_COUNT)
-    if count is None:
+    if count is None and AI_SDK not in call.request.headers.get("User-Agent", ""):
         return None
     key = digest(call.principal.key, call.request.path, call.body.model_dump_json())
-    is_first = count.strip() == "0"
+    is_first = count.strip() == "0" if count is not None else not await _may_repeat(call, key)
     if is_first and is_abandoned(call.request):
         raise RequestAbandoned  # its client repeats it, and the retry may have begun a turn before
     if not is_first:
@@ -56,6 +69,23 @@ async def identify(call: ApiCall[Any, Any]) -> RequestIdentity | None:
                 connection, call.account, SDK_SOURCE, key, before=utc_now() - RETRIED_WITHIN
             )
     return RequestIdentity(source=SDK_SOURCE, key=key, is_first=is_first)
+
+
+async def _may_repeat(call: ApiCall[Any, Any], key: str) -> bool:
+    """Return whether a request may be the AI SDK's retry of an earlier one; remember its connection."""
+    earlier = call.context.open_requests.get(key)
+    call.context.open_requests[key] = call.request
+    if earlier is not None and not is_abandoned(earlier):
+        return False
+    async with call.context.database.read() as connection:
+        recorded = await conversations.get_recorded_event(
+            connection, account=call.account, source=SDK_SOURCE, event_key=key
+        )
+        turn = await turns.get(connection, call.account, recorded[1]) if recorded and recorded[1] else None
+    if turn is None or turn.finished_at is None:
+        return turn is not None
+    is_recent = utc_now() - turn.finished_at < timedelta(seconds=RECENT_SECONDS)
+    return is_recent and turn.state is TurnState.COMPLETED
 
 
 async def mark_answered(call: ApiCall[Any, Any], identity: RequestIdentity | None, turn: str) -> None:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network
 from typing import Protocol
+from weakref import WeakValueDictionary
+
+from aiohttp import web
 
 from channels.port import ChannelInstallations, CheckResult, WebhookRequest, WebhookResponse
 from delivery.database.engine import Database
@@ -106,3 +109,5 @@ class WebContext:
     observe_request: RequestObserver = ignore_request
     pairing_lockout: FailureLockout = field(default_factory=lambda: FailureLockout(failures=10, window=60.0))
     """Wrong pairing codes, counted by channel."""
+    open_requests: WeakValueDictionary[str, web.Request] = field(default_factory=WeakValueDictionary)
+    """The last request of each digest from clients that repeat requests without a count."""

@@ -227,7 +227,6 @@ _OPENAI_CODES: Mapping[int, str] = {
 _OPENAI_TYPES: Mapping[int, str] = {
     401: "authentication_error",
     403: "permission_error",
-    424: "server_error",
     429: "rate_limit_error",
 }
 
