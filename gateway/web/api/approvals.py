@@ -18,6 +18,7 @@ from gateway.conversations.questions import (
 )
 from gateway.store.turns import approvals as store
 from gateway.store.turns.approvals import Approval
+from gateway.web.api.conversations import filter_by
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
@@ -104,7 +105,7 @@ async def list_approvals(call: ApiCall[NoContent, ApprovalQuery]) -> ListPage[Ap
             state=query.state,
             after=query.cursor,
             limit=query.limit + 1,
-            conversation=query.conversation,
+            conversation=await filter_by(connection, call.account, query.conversation),
         )
     page, following = paginate(found, query.limit)
     return ListPage[ApprovalResponse](items=[to_response(one) for one in page], next=following)

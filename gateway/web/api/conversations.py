@@ -232,6 +232,11 @@ async def require_conversation(connection: Connection, account: str, id_or_name:
     return conversation
 
 
+async def filter_by(connection: Connection, account: str, id_or_name: str | None) -> str | None:
+    """Return the id of the conversation that a list is filtered by, None without a filter; 404 if unknown."""
+    return None if id_or_name is None else (await require_conversation(connection, account, id_or_name)).id
+
+
 async def _require_view(connection: Connection, account: str, id_or_name: str) -> ConversationResponse:
     view = await listing.get(connection, account, id_or_name)
     if view is None:

@@ -15,6 +15,7 @@ from delivery.deliveries.attempt import DeliveryState
 from delivery.deliveries.queries import DeliveryView
 from delivery.deliveries.route import RouteKind
 from delivery.deliveries.router import QUEUES
+from gateway.web.api.conversations import filter_by
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import not_found
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
@@ -150,7 +151,7 @@ async def list_deliveries(call: ApiCall[NoContent, DeliveryQuery]) -> ListPage[D
             after=query.cursor,
             limit=query.limit + 1,
             state=str(query.state) if query.state else None,
-            conversation=query.conversation,
+            conversation=await filter_by(connection, call.account, query.conversation),
         )
         page, following = paginate(found, query.limit)
         return ListPage[DeliveryResponse](items=await to_responses(connection, page), next=following)

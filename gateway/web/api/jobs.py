@@ -12,6 +12,7 @@ from delivery.database.engine import Database
 from gateway.store.job_state import JobState
 from gateway.store.turns import jobs as store
 from gateway.store.turns.jobs import Job
+from gateway.web.api.conversations import filter_by
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
@@ -99,7 +100,7 @@ async def list_jobs(call: ApiCall[NoContent, JobQuery]) -> ListPage[JobResponse]
             call.account,
             after=query.cursor,
             limit=query.limit + 1,
-            conversation=query.conversation,
+            conversation=await filter_by(connection, call.account, query.conversation),
             state=str(query.state) if query.state else None,
         )
     page, following = paginate(some, query.limit)

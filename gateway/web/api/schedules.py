@@ -39,7 +39,7 @@ from gateway.schedules.schedules import (
 )
 from gateway.store.conversations import schedules as store
 from gateway.store.conversations.schedules import MissedRule, Schedule, ScheduleKind, ScheduleState
-from gateway.web.api.conversations import require_conversation
+from gateway.web.api.conversations import filter_by
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.preconditions import ensure_preconditions
 from gateway.web.http.problems import HttpProblem, invalid_field, not_found
@@ -179,10 +179,9 @@ async def create(call: ApiCall[ScheduleCreate, NoContent]) -> ScheduleResponse:
 
 async def list_schedules(call: ApiCall[NoContent, ScheduleQuery]) -> ListPage[ScheduleResponse]:
     """List the schedules in the order of their creation."""
-    query, conversation = call.query, None
+    query = call.query
     async with call.context.database.read() as connection:
-        if query.conversation is not None:
-            conversation = (await require_conversation(connection, call.account, query.conversation)).id
+        conversation = await filter_by(connection, call.account, query.conversation)
         found = await store.list_for_account(
             connection, call.account, conversation=conversation, after=query.after, limit=query.limit + 1
         )

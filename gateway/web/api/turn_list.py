@@ -15,6 +15,7 @@ from gateway.store.turns import turn_retries as store
 from gateway.store.turns.turns import Turn
 from gateway.turns import branching
 from gateway.turns.branching import CannotRerun
+from gateway.web.api.conversations import filter_by
 from gateway.web.http.auth import KeyAccess
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import HttpProblem, not_found
@@ -83,7 +84,7 @@ async def list_turns(call: ApiCall[NoContent, TurnQuery]) -> ListPage[TurnRespon
             call.account,
             after=query.cursor,
             limit=query.limit + 1,
-            conversation=query.conversation,
+            conversation=await filter_by(connection, call.account, query.conversation),
             state=str(query.state) if query.state else None,
             dead=query.dead,
         )

@@ -144,6 +144,19 @@ async def test_a_job_is_listed_read_and_stopped(turns_gateway: TurnsGateway) -> 
     assert [owed["type"] for owed in status["deliveries"]] == ["job.started", "job.stopped"]
 
 
+@pytest.mark.parametrize("path", ["/turns", "/jobs", "/deliveries", "/approvals", "/accounts/me/schedules"])
+async def test_lists_are_filtered_by_the_name_of_a_conversation(
+    turns_gateway: TurnsGateway, path: str
+) -> None:
+    """The name and the id give the same items; an unknown conversation is 404 and not an empty list."""
+    done = await turns_gateway.turn("!&echo listed", "listed")
+    by_name = (await turns_gateway.mine.call("GET", f"{path}?conversation=listed")).body["items"]
+    by_id = await turns_gateway.mine.call("GET", f"{path}?conversation={done.body['conversationId']}")
+    assert [one["id"] for one in by_name] == [one["id"] for one in by_id.body["items"]]
+    assert by_name or path not in {"/turns", "/jobs"}
+    assert (await turns_gateway.mine.call("GET", f"{path}?conversation=unknown")).status == 404
+
+
 async def test_another_account_sees_nothing_of_it(turns_gateway: TurnsGateway) -> None:
     """Turns, conversations, jobs, deliveries, webhooks and approvals of one account are 404 to the other."""
     hook = (
