@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -53,6 +53,11 @@ LIST_SECONDS = 600.0
 MAX_LISTS = 1000
 """Lists of tools that are kept in memory."""
 
+SLOW_SECONDS = 5.0
+"""A server that fails after a longer time is not asked by the turns of the next REST_SECONDS."""
+
+REST_SECONDS = 60.0
+
 LIST_CHANGED = "\n[the server's list of tools changed: the new list is offered from the next message on]"
 
 
@@ -63,10 +68,19 @@ class _KnownList:
     offer: McpOffer
 
 
+@dataclass(frozen=True, slots=True)
+class _SlowFailure:
+    """Why a request failed, and until when it is not made again."""
+
+    until: float
+    reason: str
+
+
 class McpTools:
     """Opens the MCP servers of agents for their turns.
 
-    The last list of each server is kept, for a server that does not answer at the start of a turn.
+    The last list of each server is kept, for a server that does not answer at the start of a turn. One that
+    fails slowly delays one turn a minute, and not each of them.
     """
 
     def __init__(
@@ -75,12 +89,15 @@ class McpTools:
         links: SignInLinks | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
+        slow_seconds: float = SLOW_SECONDS,
     ) -> None:
         """Set where servers come from; without `links` no person can sign in to one."""
         self._records = records
         self._links = links
         self._clock = clock
         self._lists: OrderedDict[tuple[str, str, str], _KnownList] = OrderedDict()
+        self._slow_seconds = slow_seconds
+        self._resting: dict[tuple[object, ...], _SlowFailure] = {}
         self._prompts_listed_at: dict[SignInKey, float] = {}
 
     @asynccontextmanager
@@ -144,9 +161,12 @@ class McpTools:
         """Return a server's prompts and store them for `/help`; nothing if that was done a short time ago."""
         agent, _server, person = sign_ins.list_key(name)
         key = SignInKey(agent=agent, server=name, person=person)
+        if not fresh and self._is_resting(("prompts", *sign_ins.list_key(name))):
+            return ()
         if not fresh and self._clock() - self._prompts_listed_at.get(key, -LIST_SECONDS) < LIST_SECONDS:
             return ()
-        prompts = await list_prompts(context, name, server)
+        with self._remember_slow_failure(("prompts", *sign_ins.list_key(name))):
+            prompts = await list_prompts(context, name, server)
         if len(self._prompts_listed_at) > MAX_LISTS:
             self._prompts_listed_at.clear()
         self._prompts_listed_at[key] = self._clock()
@@ -169,8 +189,13 @@ class McpTools:
             known = None
         if known is not None and config.command and self._clock() - known.listed_at < LIST_SECONDS:
             return known.offer
+        if self._is_resting((*key, digest)):
+            failure = self._resting[(*key, digest)]
+            reason = f"{failure.reason}; the gateway asks it again within a minute"
+            return reason if known is None else known.offer
         try:
-            offer = await server.describe(context)
+            with self._remember_slow_failure((*key, digest)):
+                offer = await server.describe(context)
         except McpSignInRequired as error:
             return sign_ins.require(name, str(error))
         except McpUnavailable as error:
@@ -181,6 +206,24 @@ class McpTools:
         if len(self._lists) > MAX_LISTS:
             self._lists.popitem(last=False)
         return offer
+
+    def _is_resting(self, request: tuple[object, ...]) -> bool:
+        failure = self._resting.get(request)
+        return failure is not None and self._clock() < failure.until
+
+    @contextmanager
+    def _remember_slow_failure(self, request: tuple[object, ...]) -> Iterator[None]:
+        """Remember the failure of a request if it took long."""
+        begun = self._clock()
+        try:
+            yield
+        except McpUnavailable as error:
+            if self._clock() - begun >= self._slow_seconds:
+                if len(self._resting) >= MAX_LISTS:
+                    self._resting.clear()
+                self._resting[request] = _SlowFailure(self._clock() + REST_SECONDS, str(error))
+            raise
+        self._resting.pop(request, None)
 
 
 def _open_server(config: McpServerConfig, guard: EgressGuard, tokens: Tokens | None) -> McpServer:

@@ -14,6 +14,7 @@ from delivery.database.engine import Database
 from gateway.agents.port import PendingToolCall
 from gateway.records.errors import InvalidRecord
 from gateway.store.turns import turn_steps
+from gateway.tools.mcp.mcp_tools import REST_SECONDS
 from gateway.tools.mcp.reads import READ_TOOLS
 from mcp_agents import Agents
 from mcp_services import McpService, mcp_service, session_service
@@ -288,6 +289,24 @@ async def test_a_server_that_cannot_be_reached_is_named_to_the_model(harness: Tu
         assert "bash" in {spec.name for spec in tools.list()}
     assert len(agents.notes) == 1
     assert "MCP server sums" in agents.notes[0]
+
+
+async def test_a_server_that_fails_slowly_does_not_delay_every_turn(harness: TurnWorkerHarness) -> None:
+    """For a minute its last list is offered without a request, or the reason why there is none."""
+    now = [0.0]
+    agents = Agents(harness, clock=lambda: now[0], slow_seconds=0.0)
+    async with mcp_service() as service:
+        await agents.configure(sums={"url": service.url})
+        async with agents.tools() as tools:
+            listed = {spec.name for spec in tools.list()}
+    await agents.configure(sums={"url": service.url}, away={"url": "http://127.0.0.1:9/mcp"})
+    rests: list[bool] = []
+    for seconds in (0.0, 0.0, REST_SECONDS):
+        now[0] += seconds
+        async with agents.tools() as tools:
+            assert {spec.name for spec in tools.list()} == listed
+        rests.append("asks it again within a minute" in agents.notes[0])
+    assert rests == [False, True, False]
 
 
 async def test_a_private_address_is_refused_when_it_is_saved_and_when_it_is_used(

@@ -19,10 +19,10 @@ LOOPBACK = "127.0.0.0/8"
 class Agents:
     """Changes the agent's record, and opens its tools as a turn does."""
 
-    def __init__(self, harness: TurnWorkerHarness, *, allow: str = LOOPBACK) -> None:
+    def __init__(self, harness: TurnWorkerHarness, *, allow: str = LOOPBACK, **options: Any) -> None:
         self.harness = harness
         self.records = Records(harness.vault, EgressPolicy.parse(allow))
-        self.mcp_tools = McpTools(self.records)
+        self.mcp_tools = McpTools(self.records, **options)
 
     async def configure(self, **servers: Any) -> Record:
         """Give the agent these MCP servers; their calls need no approval unless the test says so."""
