@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NotRequired, Required, TypedDict, cast
 
 from delivery.database.clock import utc_now
+from gateway.agents.clients.text import repair_surrogates
 
 INTERRUPTED = "The tool call was interrupted before it returned a result."
 
@@ -135,12 +136,33 @@ def response_text(message: ChatMessage) -> str:
 
 
 def arguments(call: ChatPart) -> dict[str, Any]:
-    """Return the arguments of a call; raises ValueError if they are no JSON object."""
+    """Return the arguments of a call; raises ValueError if they are no JSON object.
+
+    NaN and Infinity are no JSON (RFC 8259, section 6): vendors refuse each request that repeats them.
+    """
     given = call.get("args")
-    parsed = json.loads(given or "{}") if isinstance(given, str) else given or {}
+    try:
+        parsed = json.loads(given or "{}", parse_constant=_refuse) if isinstance(given, str) else given or {}
+    except RecursionError as error:
+        raise ValueError("the arguments are nested too deeply") from error
     if not isinstance(parsed, dict):
         raise ValueError("the arguments are not a JSON object")
     return parsed
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a JSON value")
+
+
+def storable_arguments(call: ChatPart) -> str:
+    """Return the arguments of a call as a text without lone surrogates, also in JSON's escapes."""
+    given = repair_surrogates(arguments_text(call))
+    try:
+        plain = json.dumps(arguments({"args": given}), ensure_ascii=False)
+    except ValueError:
+        return given
+    storable = repair_surrogates(plain)
+    return given if storable == plain else storable
 
 
 def arguments_text(call: ChatPart) -> str:

@@ -57,8 +57,8 @@ class ChatReply(ReplyDecoder):
             self.is_complete = True
             return ""
         chunk = self._parse(data)
-        if chunk.get("error"):
-            raise self._error_of(self._model, chunk["error"])
+        if error := chunk.get("error") or (chunk.get("object") == "error" and chunk):
+            raise self._error_of(self._model, error)
         if isinstance(usage := chunk.get("usage"), dict) and usage:
             self._usage = _usage(usage)
         if chunk.get("model"):

@@ -180,8 +180,8 @@ def repair_response(response: ChatMessage) -> None:
     for part in response["parts"]:
         if part["part_kind"] in {"text", "thinking"}:
             part["content"] = repair_surrogates(part["content"])
-        elif isinstance(args := part.get("args"), str):
-            part["args"] = repair_surrogates(args)
+        elif isinstance(part.get("args"), str):
+            part["args"] = stored.storable_arguments(part)
 
 
 def encode(state: AgentState) -> bytes:

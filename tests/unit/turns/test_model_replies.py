@@ -25,18 +25,21 @@ from gateway.agents.clients.errors import (
 )
 from gateway.agents.clients.messages import (
     ChatMessage,
+    arguments,
     calls_of,
     repaired,
     request,
     response_text,
     tool_return,
     user_prompt,
+    valid_arguments,
 )
 from gateway.agents.clients.openai_chat import http_error, stream_error
 from gateway.agents.clients.openai_reply import ChatReply
 from gateway.agents.clients.reply import TextJoiner
 from gateway.agents.clients.sse import EventStreamParser, EventTooLarge
 from gateway.agents.clients.thinking import ThinkingFilter
+from gateway.agents.model.state import repair_response
 from model_messages import response, tool_call
 
 events = st.lists(st.text("ab é", max_size=8).map(str.encode), max_size=6)
@@ -179,6 +182,7 @@ def test_an_answer_of_white_space_is_empty() -> None:
             b'{"error": {"message": "Cannot truncate prompt with n_keep (9) >= n_ctx (4)"}}',
             ModelContextExceeded,
         ),
+        (b'{"object": "error", "message": "the engine stopped", "code": 500}', ModelServerFailed),
         (b'{"error": {"message": "slow down", "type": "rate_limit_error"}}', ModelRateLimited),
     ],
 )
@@ -221,6 +225,31 @@ def test_refusals_are_distinguished(
 ) -> None:
     """Status and code decide what the operator reads, and whether another attempt makes sense."""
     assert type(http_error("m", status, json.dumps({"error": error}), None)) is kind
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        (r'{"command":"echo \ud83d"}', '{"command": "echo \ufffd"}'),
+        (r'{"\udc26":["\ud83d\udc26 \ud83d"]}', '{"\ufffd": ["\U0001f426 \ufffd"]}'),
+        (r'{"command":"\\ud83d \ud83d\udc26"}', r'{"command":"\\ud83d \ud83d\udc26"}'),
+        (r'{"command":"\ud83d', r'{"command":"\ud83d'),
+    ],
+)
+def test_arguments_have_no_lone_surrogates(written: str, kept: str) -> None:
+    """An escape may name half a character, which no tool could encode; whole ones stay as they are."""
+    found = response(tool_call(written, "c"))
+    repair_response(found)
+    assert calls_of(found)[0]["args"] == kept
+
+
+@pytest.mark.parametrize("written", ['{"a": NaN}', '{"a": [-Infinity]}', '{"a":' + "[" * 100_000])
+def test_arguments_that_no_vendor_reads_are_no_json(written: str) -> None:
+    """The model learns of them, and its vendor gets them as a text that it accepts."""
+    call = tool_call(written, "c")
+    with pytest.raises(ValueError, match=r"JSON|nested"):
+        arguments(call)
+    assert valid_arguments(call) == {"INVALID_JSON": written}
 
 
 def test_broken_histories_are_repaired() -> None:
