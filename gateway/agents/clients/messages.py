@@ -158,7 +158,7 @@ def storable_arguments(call: ChatPart) -> str:
     """Return the arguments of a call as a text without lone surrogates, also in JSON's escapes."""
     given = repair_surrogates(arguments_text(call))
     try:
-        plain = json.dumps(arguments({"args": given}), ensure_ascii=False)
+        plain = json.dumps(arguments({**call, "args": given}), ensure_ascii=False)
     except ValueError:
         return given
     storable = repair_surrogates(plain)
