@@ -11,6 +11,12 @@ from typing import Any, Literal, Protocol
 from delivery.deliveries.transactions import Transaction
 from gateway.agents.history import HistoryEntry
 
+CUT_NOTICES = {
+    "length": "(The answer ends here because the model reached its output limit. Ask it to continue.)",
+    "content_filter": "(The answer ends here because the model's content filter stopped it.)",
+}
+"""What people read below an answer that is not complete, by its finish reason (OpenAI's names)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimits:

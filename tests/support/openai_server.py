@@ -60,6 +60,7 @@ class ScriptedTurn:
     delay: float = 0.0
     release: asyncio.Event | None = None
     usage: tuple[int, int] = (10, 5)
+    finish: str = "stop"
 
 
 Script = Sequence[ScriptedTurn] | Callable[[dict[str, Any]], ScriptedTurn]
@@ -182,7 +183,7 @@ class OpenAIServer(AbstractAsyncContextManager["OpenAIServer"]):
             yield chunk({"tool_calls": [call | {"index": index, "function": name_only}]})
             for piece in _split(call["function"]["arguments"], 2):
                 yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
-        yield chunk({}, "tool_calls" if turn.calls else "stop")
+        yield chunk({}, "tool_calls" if turn.calls else turn.finish)
         if body.get("stream_options", {}).get("include_usage"):
             yield self._envelope(body, "chat.completion.chunk") | {"choices": [], "usage": _usage(turn)}
 
@@ -190,7 +191,11 @@ class OpenAIServer(AbstractAsyncContextManager["OpenAIServer"]):
         message: dict[str, Any] = {"role": "assistant", "content": turn.text or None}
         if turn.calls:
             message["tool_calls"] = list(self._numbered(turn))
-        choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if turn.calls else "stop"}
+        choice = {
+            "index": 0,
+            "message": message,
+            "finish_reason": "tool_calls" if turn.calls else turn.finish,
+        }
         return self._envelope(body, "chat.completion") | {"choices": [choice], "usage": _usage(turn)}
 
     def _envelope(self, body: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -244,12 +249,17 @@ def images_of(body: dict[str, Any]) -> list[str]:
 
 
 def echo(body: dict[str, Any]) -> ScriptedTurn:
-    """Play a simple model: `run: COMMAND` calls bash, a tool's result is repeated, other text comes back."""
+    """Play a simple model: `run: COMMAND` calls bash, a tool's result is repeated, other text comes back.
+
+    `cut: REASON` ends the answer with this finish reason.
+    """
     text = last_text(body)
     if body["messages"][-1]["role"] == "tool":
         return ScriptedTurn(text=f"result: {text}", pieces=1)
     if text.startswith("run: "):
         return ScriptedTurn(calls=[ToolCall(name="bash", args={"command": text.removeprefix("run: ")})])
+    if text.startswith("cut: "):
+        return ScriptedTurn(text="This is long and", finish=text.removeprefix("cut: "))
     return ScriptedTurn(text=f"echo: {text}", pieces=1)
 
 

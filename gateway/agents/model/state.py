@@ -15,15 +15,9 @@ from gateway.agents.clients.port import EarlierTurn
 from gateway.agents.clients.text import repair_surrogates
 from gateway.agents.history import HistoryEntry, TurnProgress, UnreadableHistory
 from gateway.agents.model import compaction, images
-from gateway.agents.port import AgentError
+from gateway.agents.port import CUT_NOTICES, AgentError
 
 MAX_NOTES = 60
-
-CUT_NOTICES = {
-    "length": "(The answer ends here because the model reached its output limit. Ask it to continue.)",
-    "content_filter": "(The answer ends here because the model's content filter stopped it.)",
-}
-"""What people read below an answer that is not complete, by its finish reason."""
 
 
 @dataclass(frozen=True, kw_only=True)

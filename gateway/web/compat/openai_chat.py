@@ -8,8 +8,10 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway.agents.port import CUT_NOTICES
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
+from gateway.store.turns.turns import Turn
 from gateway.web.compat import openai_ids
 from gateway.web.compat.ask import (
     STREAM_INTERRUPTED,
@@ -147,19 +149,20 @@ async def _collect(
             texts.extend(words.add(one))
 
     end = await collect_answer(call, submitted, take)
-    message, usage = ChatCompletionMessage(content="".join(texts)), CompletionUsage()
+    message, usage, finish = ChatCompletionMessage(content="".join(texts)), CompletionUsage(), "tool_calls"
     if isinstance(end, ClientCalls):
         called = [_tool_call(one) for one in end.calls]
         message = ChatCompletionMessage(content="".join(texts) or None, tool_calls=called)
     else:
-        usage = token_usage(await completed_turn(call, submitted, end.turn))
+        turn = await completed_turn(call, submitted, end.turn)
+        usage, finish = token_usage(turn), _finish_reason(turn)
     await mark_answered(call, submitted.identity, submitted.turn)
     return ChatCompletion(
         id=_completion_id(submitted),
         created=submitted.created,
         model=submitted.agent,
         conversation=submitted.conversation,
-        choices=[ChatCompletionChoice(message=message, finish_reason=_finish_reason(end))],
+        choices=[ChatCompletionChoice(message=message, finish_reason=finish)],
         usage=usage,
     )
 
@@ -168,8 +171,10 @@ def _completion_id(submitted: SubmittedTurn) -> str:
     return openai_ids.from_turn(submitted.turn, "chatcmpl-", after=submitted.last_answered)
 
 
-def _finish_reason(end: TurnEnded | ClientCalls) -> str:
-    return "tool_calls" if isinstance(end, ClientCalls) else "stop"
+def _finish_reason(turn: Turn) -> str:
+    """Return why a completed turn's answer ends: `length` or `content_filter` if that cut it, else `stop`."""
+    output = (turn.output or "").rstrip()
+    return next((reason for reason, notice in CUT_NOTICES.items() if output.endswith(notice)), "stop")
 
 
 def _tool_call(called: ClientToolCalled) -> dict[str, Any]:
@@ -205,10 +210,11 @@ async def _stream(
             raise submitted.problem(503, STREAM_INTERRUPTED)
         if isinstance(end, ClientCalls):
             await chunks.send_calls(end)
-            used = CompletionUsage()
+            used, finish = CompletionUsage(), "tool_calls"
         else:
-            used = token_usage(await completed_turn(call, submitted, end.turn))
-        await chunks.finish(_finish_reason(end), used if usage else None)
+            turn = await completed_turn(call, submitted, end.turn)
+            used, finish = token_usage(turn), _finish_reason(turn)
+        await chunks.finish(finish, used if usage else None)
         await sent.send_done()
         await mark_answered(call, submitted.identity, submitted.turn)
 

@@ -108,6 +108,19 @@ async def test_a_completion_streams_while_the_model_writes(openai_gateway: OpenA
     assert chunks[-1].usage.total_tokens == 15
 
 
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+async def test_an_answer_that_is_cut_has_the_models_finish_reason(
+    openai_gateway: OpenAIChatGateway, reason: str
+) -> None:
+    """Whole and streamed; its text says so too."""
+    completions, messages = openai_gateway.client.chat.completions, [user(f"cut: {reason}")]
+    whole = (await completions.create(model="default", messages=messages)).choices[0]
+    stream = await completions.create(model="default", messages=messages, stream=True)
+    reasons = [chunk.choices[0].finish_reason async for chunk in stream]
+    assert (whole.finish_reason, reasons[-1]) == (reason, reason)
+    assert (whole.message.content or "").startswith("This is long and\n\n(The answer ends here")
+
+
 async def test_an_sdk_that_repeats_a_request_after_a_time_out_joins_its_turn(
     openai_gateway: OpenAIChatGateway,
 ) -> None:

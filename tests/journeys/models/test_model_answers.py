@@ -14,8 +14,7 @@ from agent_tools import RecordingTools, agent_spec, collect_steps, turn_input
 from gateway.agents.history import encode_entry
 from gateway.agents.model import Vendors, open_model_agent
 from gateway.agents.model.agent import ModelAgent
-from gateway.agents.model.state import CUT_NOTICES
-from gateway.agents.port import AgentSpec
+from gateway.agents.port import CUT_NOTICES, AgentSpec
 from model_rig import completed_messages, failure_of, finished_step, history_of
 
 DONE = "data: [DONE]\n\n"
