@@ -69,14 +69,27 @@ def request_body(model: str, query: ModelQuery) -> dict[str, Any]:
         "messages": _messages(query),
     }
     if query.instructions:
-        body["system"] = query.instructions
+        body["system"] = [{"type": "text", "text": query.instructions}]
     if query.tools:
         body["tool_choice"] = {"type": "auto"}
         body["tools"] = [
             {"name": one.name, "description": one.description, "input_schema": dict(one.schema)}
             for one in query.tools
         ]
+    _mark_cached_prefixes(body)
     return body
+
+
+def _mark_cached_prefixes(body: dict[str, Any]) -> None:
+    """Ask the API to cache the tools and instructions, and the conversation up to the last two user messages.
+
+    The next request repeats these prefixes, and reads them for a tenth of the price. Source: "Prompt caching"
+    of Anthropic's documentation, which allows four marks, and none on a block of thinking.
+    """
+    fixed = (body.get("system") or body.get("tools") or [])[-1:]
+    said = [message["content"] for message in body["messages"] if message["role"] == "user"]
+    for block in [*fixed, *(content[-1] for content in said[-2:])]:
+        block["cache_control"] = {"type": "ephemeral"}
 
 
 def largest_output(model: str) -> int:

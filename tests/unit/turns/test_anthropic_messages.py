@@ -121,8 +121,8 @@ def test_roles_take_turns_and_results_name_their_calls() -> None:
     assert [block["type"] for block in first] == ["text", "text", "image"]
     assert second[1]["input"] == {"INVALID_JSON": '{"command": '}
     result = {"type": "tool_result", "tool_use_id": "call_1", "content": "not JSON", "is_error": True}
-    assert third == [result, {"type": "text", "text": "go on"}]
-    assert body["system"] == "Be brief."
+    assert third == [result, {"type": "text", "text": "go on", "cache_control": {"type": "ephemeral"}}]
+    assert [block["text"] for block in body["system"]] == ["Be brief."]
     assert body["tools"][0]["name"] == "bash"
 
 
@@ -167,3 +167,20 @@ def test_refusals_are_distinguished(
 def test_the_output_limit_fits_the_model(model: str, most: int) -> None:
     """The API requires a limit, and refuses one that is larger than the model's."""
     assert largest_output(model) == most
+
+
+def test_what_the_next_request_repeats_is_cached() -> None:
+    """The instructions with the tools before them, and the last two user messages: at most four marks."""
+    messages = [
+        request([user_prompt("one")]),
+        response("1"),
+        request([user_prompt("two")]),
+        response(tool_call({"command": "ls"}, "c")),
+        request([tool_return(tool_call({"command": "ls"}, "c"), "done"), user_prompt("three")]),
+    ]
+    body = request_body("claude-x", ModelQuery(messages=messages, instructions="Be brief.", tools=(BASH,)))
+    blocks = [*body["tools"], *body["system"], *(one for said in body["messages"] for one in said["content"])]
+    marked = [one.get("text") for one in blocks if one.pop("cache_control", None) == {"type": "ephemeral"}]
+    assert marked == ["Be brief.", "two", "three"]
+    bare = request_body("claude-x", ModelQuery(messages=messages[:1], tools=(BASH,)))
+    assert (bare["tools"][-1]["cache_control"], "system" in bare) == ({"type": "ephemeral"}, False)
