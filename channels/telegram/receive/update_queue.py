@@ -69,10 +69,14 @@ class UpdateQueue:
             self._album_started.pop(batch.album, None)
 
     def advance(self, updates: Sequence[object]) -> bool:
-        """Move the offset past the stored updates up to the first gap; return whether it moved."""
-        before = self.offset
-        self.offset = before or 0
-        for number in sorted(_update_ids(updates)):
+        """Move the offset past the stored updates up to the first gap; return whether it moved.
+
+        After a week without updates Telegram continues with a random number. If that is lower, it ignores the
+        offset, and the offset starts again there.
+        """
+        before, numbers = self.offset, sorted(_update_ids(updates))
+        self.offset = min([before or 0, *numbers[:1]])
+        for number in numbers:
             if number >= self.offset and number not in self._stored:
                 break
             self.offset = max(self.offset, number + 1)

@@ -62,3 +62,14 @@ def test_updates_without_a_number_are_passed_over() -> None:
     backlog.mark_stored(piece)
     assert backlog.advance(odd)
     assert backlog.offset == 4
+
+
+def test_a_lower_number_than_the_offset_begins_a_new_sequence() -> None:
+    """After a quiet week Telegram's numbers may start lower; the offset follows them, else none is confirmed."""
+    queue = UpdateQueue(0.0, lambda: 0.0)
+    for first in (700_000_001, 5_000_000):
+        updates: list[object] = [{"update_id": first}, {"update_id": first + 1}]
+        for batch in queue.due(updates):
+            queue.mark_stored(batch)
+        assert queue.advance(updates)
+        assert queue.offset == first + 2
