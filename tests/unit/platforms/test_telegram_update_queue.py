@@ -65,7 +65,7 @@ def test_updates_without_a_number_are_passed_over() -> None:
 
 
 def test_a_lower_number_than_the_offset_begins_a_new_sequence() -> None:
-    """After a quiet week Telegram's numbers may start lower; the offset follows them, else none is confirmed."""
+    """After a quiet week Telegram may continue with a lower number, and the offset follows."""
     queue = UpdateQueue(0.0, lambda: 0.0)
     for first in (700_000_001, 5_000_000):
         updates: list[object] = [{"update_id": first}, {"update_id": first + 1}]
