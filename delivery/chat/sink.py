@@ -276,8 +276,8 @@ class ChatSink(Sink):
         try:
             async with asyncio.timeout(self._send_seconds):
                 sent = await bot.sender.edit(address, platform_id, reply)
-        except Rejected:
-            return None  # a person may have deleted the message; a send with an invalid text fails again
+        except (Rejected, Undeliverable):
+            return None  # a person may have deleted the message; a send finds out whether more is wrong
         except TimeoutError:
             return Outcome(kind=OutcomeKind.RETRY, detail=_TIMED_OUT)
         except ChannelError as error:

@@ -170,6 +170,15 @@ async def test_a_deleted_draft_is_said_afresh() -> None:
     assert channel.texts("42") == ["hello"]
 
 
+async def test_an_edit_of_what_is_gone_leaves_the_room_alive() -> None:
+    """GitHub answers 404 for a deleted comment as for a lost repository: the reply is a new message."""
+    channel = MemoryChannel()
+    channel.errors.append(Undeliverable("PATCH comment: Not Found (HTTP 404)"))
+    outcome = await make_chat_sink(channel).send(make_delivery(platform_id="99"))
+    assert (outcome.kind, outcome.platform_id, outcome.address_dead) == (OutcomeKind.DELIVERED, "1", False)
+    assert channel.texts("42") == ["hello"]
+
+
 async def test_a_send_that_may_have_arrived_is_repeated_where_the_platform_recognises_it() -> None:
     """A lost answer is uncertain on an ordinary platform, and harmless where the key is recognised."""
     for features, outcome in (
