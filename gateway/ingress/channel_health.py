@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from channels.errors import ChannelError
+from channels.errors import ChannelError, RateLimited
 from channels.port import ReceiverStatus
 
 GRACE_SECONDS = 60.0
@@ -18,6 +18,9 @@ STEADY_SECONDS = 5.0
 RETRY_DELAYS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 OPERATOR_RETRY_DELAYS = (2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds before each retry: after a passing error, and after one that only an operator can fix."""
+
+MAX_RETRY_AFTER = 3600.0
+"""Seconds of a rate limit that are waited before the next attempt to open a channel."""
 
 RECOVERED_SECONDS = 30.0
 """Seconds of receiving after which a failure counts as the first one again."""
@@ -102,6 +105,8 @@ class ChannelRetries:
             self._failures, self._logged = 0, ""
         is_operators = isinstance(error, ChannelError) and error.remedy == "operator"
         wait = _delay(self._failures, self._operator_delays if is_operators else RETRY_DELAYS)
+        if isinstance(error, RateLimited):
+            wait = max(wait, min(error.retry_after, MAX_RETRY_AFTER))
         self._failures += 1
         text = repr(error)
         is_repeated, self._logged = text == self._logged, text

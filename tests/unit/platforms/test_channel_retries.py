@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from channels.errors import Unauthorized, Unreachable
+from channels.errors import RateLimited, Unauthorized, Unreachable
 from gateway.ingress.channel_health import (
+    MAX_RETRY_AFTER,
     OPERATOR_RETRY_DELAYS,
     RECOVERED_SECONDS,
     RETRY_DELAYS,
@@ -22,6 +23,13 @@ def test_delays_grow_until_the_channel_has_received() -> None:
     assert waits == [*OPERATOR_RETRY_DELAYS, OPERATOR_RETRY_DELAYS[-1], OPERATOR_RETRY_DELAYS[-1]]
     assert retries.record(refused, received_seconds=RECOVERED_SECONDS) == OPERATOR_RETRY_DELAYS[0]
     assert retries.record(Unreachable("no route"), received_seconds=short) == RETRY_DELAYS[1]
+
+
+def test_a_rate_limit_is_waited_for() -> None:
+    """A channel is not opened before the time that the platform states, and after an hour at the latest."""
+    retries = ChannelRetries("bot")
+    waits = [retries.record(RateLimited(seconds), received_seconds=0.0) for seconds in (8.0, 0.0, 1e9)]
+    assert waits == [8.0, RETRY_DELAYS[1], MAX_RETRY_AFTER]
 
 
 def test_an_error_that_stays_the_same_is_logged_once() -> None:
