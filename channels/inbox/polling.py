@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -17,6 +17,8 @@ BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 """Seconds between attempts while the platform is unreachable or updates cannot be stored."""
 
 RECEIVING, INTERRUPTED = True, False
+
+_Loaded = TypeVar("_Loaded")
 
 Decode = Callable[[Any], Iterable[Update | IgnoredUpdate]]
 
@@ -109,6 +111,30 @@ async def _accept_all(
             log.warning("channel.position_not_stored", error=repr(error))
             return False
     return True
+
+
+async def load_in_order(rows: Iterable[Any], load: Callable[[Any], Awaitable[_Loaded]]) -> list[_Loaded]:
+    """Load rows one after the other; an error ends the list, and is raised if it is the first."""
+    loaded: list[_Loaded] = []
+    try:
+        for row in rows:
+            loaded.append(await load(row))  # noqa: PERF401 - what was loaded before an error is kept
+    except ChannelError as error:
+        if not loaded:
+            raise
+        log.warning("channel.updates_not_loaded", loaded=len(loaded), error=str(error))
+    return loaded
+
+
+async def or_nothing(answer: Awaitable[_Loaded]) -> _Loaded | None:
+    """Return what a platform answers, None for what it does not have any more; raises other ChannelErrors."""
+    try:
+        return await answer
+    except ChannelError as error:
+        if error.remedy != "give_up":
+            raise
+        log.warning("channel.update_lost", error=str(error))
+        return None
 
 
 async def accept_all(updates: Iterable[Update | IgnoredUpdate], accept: Accept) -> bool:

@@ -62,6 +62,11 @@ class UnreadRooms:
         """Whether so many rooms are unread that further ones should be read later too."""
         return len(self._notes) >= MAX_FAILING_ROOMS
 
+    @property
+    def rooms(self) -> list[str]:
+        """The rooms that are to be read."""
+        return list(self._notes)
+
     def note(self, room: str) -> str:
         """Return the note of a room, "" if it is not unread."""
         return self._notes[room].text if room in self._notes else ""
@@ -89,6 +94,11 @@ class UnreadRooms:
             await self._state.set({PREFIX + room: note for room, note in notes.items()})
             self._notes |= {room: _Note(note) for room, note in notes.items()}
         self._changed.set()
+
+    async def remove(self, room: str) -> None:
+        """Forget a room that was read; raises what the state raises."""
+        if room in self._notes:
+            await self._remove(room, self._notes[room])
 
     async def wait_until_read(self, room: str) -> None:
         """Return when a room has been read or released; it is read before others of its group."""

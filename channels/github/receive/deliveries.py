@@ -13,7 +13,7 @@ from typing import Any
 from channels.github.api import Api
 from channels.github.settings import GitHubSettings
 from channels.github.threads import SUBJECTS
-from channels.inbox.polling import PositionFeed, log
+from channels.inbox.polling import PositionFeed, load_in_order, log, or_nothing
 from channels.inbox.text import clean, iso_time, mapping
 from channels.port import ChannelState
 
@@ -54,7 +54,7 @@ class WebhookDeliveries(PositionFeed):
     async def fetch(self) -> Sequence[Mapping[str, Any]]:
         """Return the deliveries to receive, each as {id, event, delivery, payload}."""
         rows = sorted(await self._rows_after(int(await self.start())), key=_id_of)
-        return [await self._load(row) for row in rows[:MAX_ROWS]]
+        return await load_in_order(rows[:MAX_ROWS], self._load)
 
     async def confirm(self, raw: Mapping[str, Any]) -> None:
         """Store the position."""
@@ -78,7 +78,7 @@ class WebhookDeliveries(PositionFeed):
         number, event, detail = _id_of(row), clean(row.get("event")), mapping(None)
         has_arrived = self._settings.takes_posts and row.get("status_code") in _SUCCESS
         if event in {*SUBJECTS, "repository"} and not has_arrived:
-            detail = mapping(await self._api.call("GET", f"{_PATH}/{{id}}", id=str(number)))
+            detail = mapping(await or_nothing(self._api.call("GET", f"{_PATH}/{{id}}", id=str(number))))
         payload = mapping(detail.get("request")).get("payload")
         return {"id": number, "event": event, "delivery": clean(row.get("guid")), "payload": payload}
 

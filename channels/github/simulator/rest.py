@@ -62,6 +62,8 @@ class GitHubApi:
         self.key = private_key("app")
         self.tokens: set[str] = set()
         self.deliveries: list[WebhookDelivery] = []
+        self.lost: set[int] = set()
+        """Ids of deliveries that the log lists, and whose content is answered with 404."""
         self.hook = {"url": "", "content_type": "json", "secret": "", "insecure_ssl": "0"}
         self.events = list(EVENTS)
         self.remaining = 5000
@@ -184,7 +186,7 @@ class GitHubApi:
 
     async def _get_delivery(self, request: web.Request) -> Any:
         found = next((one for one in self.deliveries if str(one.id) == request.match_info["id"]), None)
-        if found is None:
+        if found is None or found.id in self.lost:
             raise GitHubRefusal(404, "Not Found")
         return 200, found.detail(), {}
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from channels.inbox.polling import PositionFeed
+from channels.errors import ChannelError
+from channels.inbox.polling import PositionFeed, log
 from channels.inbox.text import clean, identifier, iso_time
 from channels.pancake.api import PancakeApi, customer_of
 from channels.pancake.settings import PancakeSettings
 from channels.port import ChannelState
+from channels.receiving.attempts import concerns_one_room
+from channels.receiving.unread_rooms import UnreadRooms
 
 START = "messages:start"
 OVERLAP = timedelta(seconds=60)
@@ -31,10 +35,12 @@ class PageMessages(PositionFeed):
         self._api = api
         self._start = self._position = datetime.now(UTC)
         self._seen: deque[str] = deque(maxlen=MAX_SEEN)
+        self._unread = UnreadRooms(state)
 
     async def start(self) -> str:
         """Load the position; a new channel begins with what is written from now on."""
         stored = await super().start()
+        await self._unread.load()
         first = await self._state.get(START)
         if first is None:
             await self._state.set({START: stored})
@@ -46,30 +52,68 @@ class PageMessages(PositionFeed):
         return datetime.now(UTC).isoformat()
 
     async def fetch(self) -> Sequence[Mapping[str, Any]]:
-        """Ask for the conversations that changed since the position, and for their new messages."""
+        """Ask for the conversations that changed since the position, and for their new messages.
+
+        A conversation that cannot be read is noted, and read with the next fetch: it holds up no other.
+        """
         await self.start()  # another replica may have moved the position
         found: list[Mapping[str, Any]] = []
+        for name in self._unread.rooms:
+            found += await self._read_noted(name)
         after = ""
         for _ in range(MAX_PAGES):
             page = await self._api.list_conversations(after)
             changed = [one for one in page if iso_time(one.get("updated_at")) >= self._after]
             for conversation in changed:
-                found += await self.fetch_one(conversation)
+                found += await self._read(conversation)
             if len(changed) < len(page) or not page:
                 break
             after = identifier(page[-1].get("id"))
         return sorted(found, key=lambda one: clean(one["message"].get("inserted_at")))
 
-    async def fetch_one(self, conversation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    async def _read(self, conversation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """Return the new messages of a conversation, none of one that is noted or has to be."""
+        name = identifier(conversation.get("id"))
+        if name in self._unread:
+            return []
+        try:
+            return await self.fetch_one(conversation)
+        except ChannelError as error:
+            if not concerns_one_room(error):
+                raise
+            log.warning("channel.room_not_read", room=name, error=str(error))
+            await self._unread.add(name, _note(conversation, after=self._after))
+            return []
+
+    async def _read_noted(self, name: str) -> list[Mapping[str, Any]]:
+        """Return what a noted conversation has since then; forget it once all of that is stored."""
+        note = json.loads(self._unread.note(name))
+        try:
+            found = await self.fetch_one(note["conversation"], since=iso_time(note["after"]))
+        except ChannelError as error:
+            if error.remedy != "give_up" and not concerns_one_room(error):
+                raise
+            log.warning("channel.room_not_read", room=name, error=str(error))
+            if error.remedy != "give_up":
+                return []
+            found = []
+        if not found:
+            await self._unread.remove(name)
+        return found
+
+    async def fetch_one(
+        self, conversation: Mapping[str, Any], *, since: datetime | None = None
+    ) -> list[Mapping[str, Any]]:
         """Return the messages of one conversation that were not confirmed, oldest first."""
+        after = since or self._after
         name, customer = identifier(conversation.get("id")), customer_of(conversation)
         rows: list[Mapping[str, Any]] = []
         for _ in range(MAX_PAGES):
             page = await self._api.list_messages(name, customer, before=len(rows))
             rows += page
-            if not page or any(iso_time(row.get("inserted_at")) < self._after for row in page):
+            if not page or any(iso_time(row.get("inserted_at")) < after for row in page):
                 break
-        new = [row for row in rows if self._is_new(row)]
+        new = [row for row in rows if self._is_new(row, after)]
         found = [{"conversation": conversation, "message": row} for row in new]
         return sorted(found, key=lambda one: clean(one["message"].get("inserted_at")))
 
@@ -85,5 +129,12 @@ class PageMessages(PositionFeed):
     def _after(self) -> datetime:
         return max(self._start, self._position - OVERLAP)
 
-    def _is_new(self, row: Mapping[str, Any]) -> bool:
-        return iso_time(row.get("inserted_at")) >= self._after and identifier(row.get("id")) not in self._seen
+    def _is_new(self, row: Mapping[str, Any], after: datetime) -> bool:
+        return iso_time(row.get("inserted_at")) >= after and identifier(row.get("id")) not in self._seen
+
+
+def _note(conversation: Mapping[str, Any], *, after: datetime) -> str:
+    """Return what reading and decoding need of a conversation, with the time from which it is read."""
+    needed = {name: conversation[name] for name in ("id", "type", "post_id") if name in conversation}
+    needed["customer_id"] = customer_of(conversation)
+    return json.dumps({"conversation": needed, "after": after.isoformat()})

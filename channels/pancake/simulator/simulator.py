@@ -33,6 +33,8 @@ class Simulator(SimulatedPlatform):
             COMMENTS: {"id": COMMENTS, "type": "COMMENT", "customer_id": "cus-1", "post_id": "5001_post-1"},
         }
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in self.conversations}
+        self.unreadable: set[str] = set()
+        """Conversations that are listed, and whose messages are answered with 500."""
         self.requests: list[dict[str, Any]] = []
         self.uploads: dict[str, bytes] = {}
         self.files: dict[str, bytes] = {}
@@ -93,6 +95,8 @@ class Simulator(SimulatedPlatform):
         refusal = self._refusal(request)
         if refusal is not None:
             return refusal
+        if request.match_info["conversation"] in self.unreadable:
+            return _refuse(500, "Internal error")
         known = self.rows[request.match_info["conversation"]]
         end = len(known) - int(request.query.get("current_count", "0"))
         rows = known[max(0, end - LATEST) : max(0, end)]

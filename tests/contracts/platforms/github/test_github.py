@@ -13,6 +13,7 @@ from channels.errors import ChannelError, NotPermitted, RateLimited, Rejected, U
 from channels.github import plugin
 from channels.github.simulator import Simulator, simulate
 from channels.github.simulator.world import ADA, BOT, ROOM
+from channels.inbox.polling import load_in_order
 from channels.message import Address, Message, Reply, RoomMigrated, StatusReaction
 from channels.port import Connection
 from channels.testing.connections import CHANNEL, UpdateRecorder, open_connection, receiving
@@ -223,6 +224,34 @@ async def test_posts_during_a_gap_are_caught_up(platform: Simulator) -> None:
         updates = await recorder.wait(2)
         await platform.wait_until(lambda: state.values["deliveries:position"] == str(log[-1].id))
     assert [one.text for one in updates if isinstance(one, Message)] == ["missed", "missed too"]
+
+
+async def test_a_delivery_whose_content_is_lost_stops_no_later_one(platform: Simulator) -> None:
+    """The log lists it and answers 404: it is skipped, and the position moves on."""
+    state, recorder = MemoryChannelState(), UpdateRecorder()
+    async with open_connection(plugin, platform.settings(), state):
+        pass
+    for text in ("first", "lost", "last"):
+        await platform.say(ROOM, text)
+    platform.api.lost.add(platform.api.deliveries[1].id)
+    async with open_connection(plugin, platform.settings(), state) as app, receiving(app, recorder):
+        updates = await recorder.wait(2)
+    assert [one.text for one in updates if isinstance(one, Message)] == ["first", "last"]
+
+
+async def test_what_was_read_before_an_error_is_received() -> None:
+    """The rows before the one that fails are stored, so that a rate limit in their middle stops nothing."""
+    loaded: list[int] = []
+
+    async def load(row: int) -> int:
+        if row == 3:
+            raise RateLimited(60.0)
+        loaded.append(row)
+        return row
+
+    assert await load_in_order([1, 2, 3, 4], load) == [1, 2]
+    with pytest.raises(RateLimited):
+        await load_in_order([3, 4], load)
 
 
 async def test_the_gateway_registers_its_url(platform: Simulator) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -98,6 +99,22 @@ async def test_messages_during_a_gap_are_read(platform: Simulator) -> None:
         updates = await recorder.wait(45)
     assert [one.text for one in updates if isinstance(one, Message)] == [str(number) for number in range(45)]
     assert all(len(value) <= 1000 for value in state.values.values())
+
+
+async def test_a_conversation_that_cannot_be_read_holds_up_no_other(platform: Simulator) -> None:
+    """It is noted, also through a restart, and what was written there is received once it can be read."""
+    state, recorder = MemoryChannelState(), UpdateRecorder()
+    async with open_connection(plugin, platform.settings(), state) as page, receiving(page, recorder):
+        platform.unreadable.add(COMMENTS)
+        await platform.write(COMMENTS, "unreadable")
+        for text in ("one", "two"):
+            await platform.write(INBOX, text)
+        await recorder.wait(2)
+    state.values["messages:position"] = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    platform.unreadable.clear()
+    async with open_connection(plugin, platform.settings(), state) as page, receiving(page, recorder):
+        await recorder.wait(3)
+    assert [one.text for one in recorder.updates if isinstance(one, Message)] == ["one", "two", "unreadable"]
 
 
 async def test_a_closed_window_is_explained(platform: Simulator) -> None:
