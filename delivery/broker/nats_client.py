@@ -13,6 +13,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.errors import NoServersError
+from nats.protocol.parser import PERMISSIONS_ERR
 
 from delivery.errors import AppendConflict, BrokerRefused, BrokerUnreachable
 
@@ -45,6 +46,18 @@ class NatsClient(Client):
         self.stats["in_bytes"] += len(data)
         parsed = await self._process_headers(headers)
         self.on_reply(self._build_message(sid, subject, reply, data, parsed))
+
+    async def _process_err(self, err_msg: str) -> None:
+        """Reconnect after an error with which the server ends the connection; the original closes for good.
+
+        Credentials that are revoked or expire, and limits of connections, can be corrected at the server.
+        """
+        if PERMISSIONS_ERR in err_msg:
+            await super()._process_err(err_msg)
+            return
+        error = NatsError(f"nats: {err_msg.strip()}")
+        await self._error_cb(error)
+        await self._process_op_err(error)
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the original
         """Write what is pending at once, unless the socket accepts nothing more now."""

@@ -143,3 +143,19 @@ async def test_a_server_that_reads_nothing_congests_the_connection(tmp_path: Pat
         async with asyncio.timeout(60):
             await complete.wait()
     assert received == [b"%08d" % number for number in range(sent)]
+
+
+async def test_a_connection_returns_when_its_credentials_are_valid_again(tmp_path: Path) -> None:
+    """An operator who revokes a token by mistake, and corrects it, need not restart the gateway."""
+    async with nats_server(tmp_path / "nats") as server, connect(server.url, token=server.token) as link:
+        returned = asyncio.Event()
+        link.on_reconnect(returned.set)
+        server.reload(authorization="{ token: another-token }")
+        async with asyncio.timeout(30):
+            while link.is_connected:  # noqa: ASYNC110 - the link reports no loss
+                await asyncio.sleep(0.01)
+        server.reload(authorization=f"{{ token: {server.token} }}")
+        async with asyncio.timeout(30):
+            await returned.wait()
+        assert link.is_connected
+        assert "error" not in await link.api_request("INFO")

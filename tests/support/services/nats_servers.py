@@ -52,6 +52,25 @@ class NatsServer:
 
     async def start(self) -> None:
         """Start it and wait until it listens."""
+        configuration = self._write_configuration()
+        binary = shutil.which("nats-server") or str(Path(sys.executable).parent / "nats-server")
+        self._child = await asyncio.create_subprocess_exec(
+            binary, "-c", str(configuration), "-l", str(self._directory / "server.log")
+        )
+        ports = self._directory / f"nats-server_{self._child.pid}.ports"
+        async with asyncio.timeout(10):
+            while not (ports.exists() and ports.read_text()):
+                assert self._child.returncode is None, (self._directory / "server.log").read_text()
+                await asyncio.sleep(0.005)
+        self._port = int(json.loads(ports.read_text())["nats"][0].rpartition(":")[2])
+
+    def reload(self, *, authorization: str) -> None:
+        """Change who may connect while the server runs; connections of others are refused and closed."""
+        self._authorization = authorization
+        self._write_configuration()
+        os.kill(self.pid, signal.SIGHUP)
+
+    def _write_configuration(self) -> Path:
         configuration = self._directory / "server.json"
         settings = {
             "host": "127.0.0.1",
@@ -65,16 +84,7 @@ class NatsServer:
             },
         } | self._settings
         configuration.write_text(f"{json.dumps(settings)[:-1]}, authorization: {self._authorization}}}")
-        binary = shutil.which("nats-server") or str(Path(sys.executable).parent / "nats-server")
-        self._child = await asyncio.create_subprocess_exec(
-            binary, "-c", str(configuration), "-l", str(self._directory / "server.log")
-        )
-        ports = self._directory / f"nats-server_{self._child.pid}.ports"
-        async with asyncio.timeout(10):
-            while not (ports.exists() and ports.read_text()):
-                assert self._child.returncode is None, (self._directory / "server.log").read_text()
-                await asyncio.sleep(0.005)
-        self._port = int(json.loads(ports.read_text())["nats"][0].rpartition(":")[2])
+        return configuration
 
     async def kill(self) -> None:
         """End it as a crash does."""
