@@ -39,6 +39,9 @@ STUCK_SECONDS = 2.0
 Many timeouts at the same moment mean that this process was stuck, not the server.
 """
 
+MAX_REPORTED = 50
+"""Different errors that the log says between two connections."""
+
 Headers = Mapping[str, str]
 OnMessage = Callable[[Msg], Awaitable[None]]
 Watcher = Callable[[], None]
@@ -71,11 +74,18 @@ class NatsConnection:
         self._closed = False
         self._last_error: Exception | None = None
         self._refusal: Exception | None = None
+        self._reported: set[str] = set()
+        """What the log says since the last connection: attempts repeat ten times a second."""
 
     @property
     def is_connected(self) -> bool:
         """Whether the broker is connected now."""
         return self._connected.is_set()
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the server that was connected last belongs to a cluster."""
+        return self._client.is_clustered
 
     @property
     def jetstream(self) -> JetStreamContext:
@@ -281,10 +291,13 @@ class NatsConnection:
     async def _on_error(self, error: Exception) -> None:
         if isinstance(error, SlowConsumerError):
             self._on_overflow.get(error.sub, lambda: None)()
+            return
         self._last_error = error
         if nats_client.is_auth_error(error):
             self._refusal = error
-        _log.debug("nats.error_reported", kind=type(error).__name__, error=str(error))
+        if str(error) not in self._reported and self._inboxes.prefix and len(self._reported) < MAX_REPORTED:
+            self._reported.add(str(error))
+            _log.warning("nats.error_reported", kind=type(error).__name__, error=str(error))
 
     async def _on_disconnected(self) -> None:
         if self.is_connected and not self._closed:
@@ -295,6 +308,7 @@ class NatsConnection:
     async def _on_reconnected(self) -> None:
         _log.warning("nats.reconnected")
         self._timeouts = 0
+        self._reported.clear()
         self._connected.set()
         for watcher in tuple(self._reconnected):
             watcher()

@@ -21,8 +21,21 @@ _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 TRANSIENT_CODES = frozenset({10008, 10164})
 """Error codes worth a retry: JetStream not yet available, or another append to the subject in flight."""
 
+NEEDED_PAYLOAD = 512 * 1024
+"""The smallest `max_payload` of a server in bytes: chunks of files are the largest messages."""
+
 TICK_SECONDS = 0.1
 """Seconds between two ticks of the timer of all waits; a wait may take so much longer than asked for."""
+
+
+class PayloadLimitTooLow(NatsError):
+    """The server does not accept messages of `NEEDED_PAYLOAD` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"the NATS server's max_payload is {limit} bytes, and the gateway needs {NEEDED_PAYLOAD}; "
+            "raise max_payload in the server's configuration (its default is 1MB)"
+        )
 
 
 class NatsClient(Client):
@@ -38,6 +51,11 @@ class NatsClient(Client):
 
     on_reply: Callable[[Msg], None]
 
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the server's INFO names a cluster."""
+        return bool(self._server_info.get("cluster"))
+
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         if self.replies is None or sid != self.replies._id:  # noqa: SLF001 - the number of the subscription
             await super()._process_msg(sid, subject, reply, data, headers)
@@ -46,6 +64,15 @@ class NatsClient(Client):
         self.stats["in_bytes"] += len(data)
         parsed = await self._process_headers(headers)
         self.on_reply(self._build_message(sid, subject, reply, data, parsed))
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - as the original
+        """Leave a server that would refuse some events: the client then tries the next one, without end."""
+        limit = info.get("max_payload", NEEDED_PAYLOAD)
+        if initial_connection and limit < NEEDED_PAYLOAD:
+            if self._transport is not None:
+                self._transport.close()
+            raise PayloadLimitTooLow(limit)
+        await super()._process_info(info, initial_connection=initial_connection)
 
     async def _process_err(self, err_msg: str) -> None:
         """Reconnect after an error with which the server ends the connection; the original closes for good.
@@ -166,6 +193,8 @@ def connect_error(error: BaseException, reported: Exception | None) -> Exception
     """
     if is_auth_error(error) or is_auth_error(reported):
         return BrokerRefused("the NATS server refuses the credentials; check the URL and the token")
+    if isinstance(reported, PayloadLimitTooLow):
+        return BrokerRefused(str(reported))
     if isinstance(error, NoServersError | OSError | NatsError | TimeoutError):
         return BrokerUnreachable(f"cannot connect to NATS: {reported or error}")
     return BrokerRefused(f"cannot connect to NATS: {error}")

@@ -230,6 +230,10 @@ async def _ensure_one(
 async def _create(
     nats: NatsConnection, name: str, want: dict[str, Any], *, any_replicas: bool
 ) -> dict[str, Any]:
+    if (
+        any_replicas and not nats.is_clustered
+    ):  # one server counts the space of all replicas, then refuses them
+        want = want | {"num_replicas": 1}
     created = await nats.api_request(f"STREAM.CREATE.{name}", want)
     if any_replicas and created.get("error", {}).get("err_code") == _NOT_CLUSTERED:
         created = await nats.api_request(f"STREAM.CREATE.{name}", want | {"num_replicas": 1})

@@ -19,7 +19,7 @@ from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.errors import AppendConflict, BrokerRefused, BrokerUnreachable, DeliveryError
 from delivery.events.event import Event, EventType
 from fault_proxy import FaultProxy, fault_proxy
-from nats_servers import nats_server
+from nats_servers import NatsServer, nats_server
 
 FAULTS: dict[str, Callable[[FaultProxy], None]] = {
     "drop": FaultProxy.drop,
@@ -159,3 +159,46 @@ async def test_a_connection_returns_when_its_credentials_are_valid_again(tmp_pat
             await returned.wait()
         assert link.is_connected
         assert "error" not in await link.api_request("INFO")
+
+
+async def test_a_server_that_refuses_large_messages_is_not_used(tmp_path: Path) -> None:
+    """The error names the setting; a running server is used again once its setting is right."""
+    server = NatsServer(tmp_path / "nats")
+    await server.start()
+    try:
+        async with connect(server.url, token=server.token) as link:
+            returned, large = asyncio.Event(), b"x" * 300_000
+            link.on_reconnect(returned.set)
+            await ensure_streams(link, StreamConfig(max_bytes=500_000_000))
+            server.reload(max_payload=100_000)
+            async with asyncio.timeout(30):
+                while link.is_connected:
+                    await link.publish_nowait("anything", large)
+                    await asyncio.sleep(0.05)
+            with pytest.raises(BrokerRefused, match="max_payload is 100000 bytes"):
+                await _open_and_close(server)
+            server.reload(max_payload=1024**2)
+            async with asyncio.timeout(30):
+                await returned.wait()
+            assert await link.publish_nowait("anything", large)
+    finally:
+        await server.kill()
+
+
+async def _open_and_close(server: NatsServer) -> None:
+    async with connect(server.url, token=server.token):
+        pass
+
+
+async def test_a_single_server_needs_space_for_one_replica_only(tmp_path: Path) -> None:
+    """Without `replicas`, the number follows from whether the server is in a cluster."""
+    account = {"jetstream": {"max_file": 500_000_000}, "users": [{"user": "u", "password": "p"}]}
+    server = NatsServer(tmp_path / "nats", settings={"accounts": {"A": account}}, authorization="{}")
+    await server.start()
+    try:
+        async with connect(f"nats://u:p@127.0.0.1:{server.port}") as link:
+            await ensure_streams(link, StreamConfig(max_bytes=500_000_000))
+            info = await link.api_request("STREAM.INFO.EVENTS")
+            assert info["config"]["num_replicas"] == 1
+    finally:
+        await server.kill()

@@ -66,13 +66,14 @@ def check_jetstream(settings: Settings) -> Iterator[DoctorCheck]:
     from delivery.errors import DeliveryError
     from gateway.infra.preflight import wanted_streams
 
+    url = settings.nats_url.get_secret_value()
     try:
-        account, events = asyncio.run(_with_timeout(_jetstream_info(settings.nats_url.get_secret_value())))
+        account, events, copies = asyncio.run(_with_timeout(_jetstream_info(url)))
     except (DeliveryError, OSError) as error:
         detail, remedy = str(error) or "no answer", "start it, or correct nats_url and its user"
         yield failed("jetstream", detail, remedy)
         return
-    yield check_stream_capacity(account, events, wanted_streams(settings))
+    yield check_stream_capacity(account, events, wanted_streams(settings), copies=copies)
     if "ts" in events:  # reported for a stream only
         nats_time = datetime.fromisoformat(str(events["ts"]))
         yield _check_skew("clock of NATS", nats_time.timestamp() - time.time())
@@ -83,19 +84,23 @@ async def _with_timeout(operation: Any) -> Any:
         return await operation
 
 
-async def _jetstream_info(url: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return NATS's information about the account and the event stream."""
+async def _jetstream_info(url: str) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """Return NATS's information about the account and the event stream, and the replicas of a new stream."""
     from delivery.broker.connection import connect
-    from delivery.broker.stream_config import EVENTS
+    from delivery.broker.stream_config import CLUSTER_REPLICAS, EVENTS
 
     async with connect(url, name="dovecote doctor") as link:
-        return await link.api_request("INFO"), await link.api_request(f"STREAM.INFO.{EVENTS}")
+        copies = CLUSTER_REPLICAS if link.is_clustered else 1
+        return await link.api_request("INFO"), await link.api_request(f"STREAM.INFO.{EVENTS}"), copies
 
 
 def check_stream_capacity(
-    account: Mapping[str, Any], events: Mapping[str, Any], wanted: StreamConfig
+    account: Mapping[str, Any], events: Mapping[str, Any], wanted: StreamConfig, *, copies: int = 1
 ) -> DoctorCheck:
-    """Check that the streams have space left for the events of their age, or can be created."""
+    """Check that the streams have space left for the events of their age, or can be created.
+
+    An account's storage limit counts each of the `copies` of a stream.
+    """
     from delivery.broker.epochs import FILL_WARNING
     from delivery.broker.stream_config import LogUsage
 
@@ -115,8 +120,9 @@ def check_stream_capacity(
     if most == UNLIMITED:
         return passed(subject, "no storage limit; the streams are created at the first start")
     left = most - max(account.get("storage", 0), account.get("reserved_storage", 0))
-    detail = f"{left // MIB} MiB left of {most // MIB}, the streams can use {wanted.capacity // MIB}"
-    if left >= wanted.capacity:
+    needed = wanted.capacity * copies
+    detail = f"{left // MIB} MiB left of {most // MIB}, the streams can use {needed // MIB}"
+    if left >= needed:
         return passed(subject, detail)
     return failed(subject, detail, "raise the account's max_file_store, or the server's")
 

@@ -64,9 +64,10 @@ class NatsServer:
                 await asyncio.sleep(0.005)
         self._port = int(json.loads(ports.read_text())["nats"][0].rpartition(":")[2])
 
-    def reload(self, *, authorization: str) -> None:
-        """Change who may connect while the server runs; connections of others are refused and closed."""
-        self._authorization = authorization
+    def reload(self, *, authorization: str | None = None, **settings: object) -> None:
+        """Change settings while the server runs, or who may connect: others are refused and disconnected."""
+        self._authorization = authorization or self._authorization
+        self._settings = self._settings | settings
         self._write_configuration()
         os.kill(self.pid, signal.SIGHUP)
 
