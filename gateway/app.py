@@ -54,12 +54,15 @@ Nothing else runs during a collection. With Python's 700, 10 and 10, 150 turns i
 a second, and every third second one of everything, which takes up to 35 ms.
 """
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""The signals that stop the gateway in order; a terminal that closes sends SIGHUP."""
+
 THREADS = 32
 """Threads for calls that block, such as those on files."""
 
 
 def run(settings: Settings) -> int:
-    """Run the gateway until SIGTERM or SIGINT; returns the exit code.
+    """Run the gateway until one of `STOP_SIGNALS`; returns the exit code.
 
     Only its user can read the files that it creates.
     """
@@ -117,8 +120,9 @@ async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.set_default_executor(FairThreadPool(settings.pool(THREADS), name="blocking"))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    for number in STOP_SIGNALS:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup has it ignored
+            loop.add_signal_handler(number, stop.set)
     limit = max(settings.watchdog_timeout, settings.lease_ttl) if settings.watchdog_timeout else 0
     with event_loop_watched(limit):
         await _serve_until(stop, settings)

@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 from aiohttp import web
 
-from delivery.database.engine import DatabaseUnavailable
+from delivery.database.engine import READ_ONLY, DatabaseUnavailable
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from egress.policy import EgressPolicy
 from gateway.accounts import stream_tickets
@@ -160,6 +160,8 @@ async def _database_state(backing: BackingServices) -> str:
     try:
         async with asyncio.timeout(ANSWER_SECONDS), backing.database.read() as connection:
             await accounts.get_account(connection, name="default")
+            if await backing.database.is_read_only():
+                return READ_ONLY
     except TimeoutError:
         return f"does not answer within {ANSWER_SECONDS:g} s"
     except DatabaseUnavailable as error:

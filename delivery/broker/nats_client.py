@@ -70,7 +70,7 @@ class NatsClient(Client):
         limit = info.get("max_payload", NEEDED_PAYLOAD)
         if initial_connection and limit < NEEDED_PAYLOAD:
             if self._transport is not None:
-                self._transport.close()
+                self._transport.close()  # type: ignore[no-untyped-call]
             raise PayloadLimitTooLow(limit)
         await super()._process_info(info, initial_connection=initial_connection)
 

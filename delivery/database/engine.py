@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import structlog
-from sqlalchemy import MetaData, Table, event
+from sqlalchemy import MetaData, Table, event, text
 from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -49,7 +50,8 @@ _READ_ONLY_TRANSACTION = "25006"
 _CONFLICTS = frozenset({"40001", "40P01", "55P03"})
 """A transaction that PostgreSQL ended for another one: serialization failure, deadlock, lock timeout."""
 _FOREIGN_KEY_VIOLATION = "23503"
-_READ_ONLY = "the database is read-only; an operator must make it writable, or name the server that is"
+READ_ONLY = "the database is read-only; an operator must make it writable, or name the server that is"
+_IS_READ_ONLY = text("SELECT current_setting('transaction_read_only') = 'on'")
 _CONNECTION_SECONDS = {"postgresql": 5.0, "sqlite": 30.0}
 """Seconds to wait for a free connection. Reads of SQLite use the processor, so they wait for each other."""
 
@@ -62,6 +64,13 @@ class DatabaseUnavailable(RuntimeError):
 
 class TransactionConflict(DatabaseUnavailable):
     """Another transaction has locked what this one needs; nothing was written. A repetition may succeed."""
+
+
+class DatabaseReadOnly(DatabaseUnavailable):
+    """The database refuses to write: a standby after a fail-over, or a file that this user may only read."""
+
+    def __init__(self) -> None:
+        super().__init__(READ_ONLY)
 
 
 class RowDeleted(LookupError):
@@ -116,7 +125,7 @@ def _translate_errors() -> Iterator[None]:
         raise DatabaseUnavailable(_exhaustion(error) or "the database aborted the transaction") from error
     except DBAPIError as error:
         if _is_read_only(error.orig):
-            raise DatabaseUnavailable(_READ_ONLY) from error
+            raise DatabaseReadOnly from error
         if getattr(error.orig, "sqlstate", None) in _CONFLICTS:
             raise TransactionConflict("another transaction changes the same rows") from error
         exhausted = _exhaustion(error)
@@ -127,8 +136,10 @@ def _translate_errors() -> Iterator[None]:
 
 
 def _is_read_only(error: BaseException | None) -> bool:
-    """Return whether PostgreSQL refused to write, as a standby does after a fail-over."""
-    return getattr(error, "sqlstate", None) == _READ_ONLY_TRANSACTION
+    """Return whether PostgreSQL refused to write, as a standby does after a fail-over, or SQLite did."""
+    if getattr(error, "sqlstate", None) == _READ_ONLY_TRANSACTION:
+        return True
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF == sqlite3.SQLITE_READONLY
 
 
 def _discard_unusable(context: ExceptionContext) -> None:
@@ -233,6 +244,16 @@ class Database:
         connection = await self._engine.connect()
         assert isinstance(connection, DirectConnection)
         return connection
+
+    async def is_read_only(self) -> bool:
+        """Return whether PostgreSQL refuses to write; a SQLite file is writable if its directory is."""
+        if self.is_sqlite:
+            return False
+        async with self.read() as connection:
+            is_read_only = bool(await connection.scalar(_IS_READ_ONLY))
+            if is_read_only:  # a new connection may reach a server that can write
+                await connection.invalidate()
+            return is_read_only
 
     async def close(self) -> None:
         """Close every connection."""

@@ -12,6 +12,7 @@ import binascii
 import hmac
 import os
 import secrets
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NewType, NoReturn
@@ -24,6 +25,8 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 MIN_RANDOM_LENGTH = 32
 """Minimum characters of a key that is used as it is; a shorter one is stretched first."""
+PRIVATE = 0o600
+"""The permissions of a file that only its owner may read."""
 _VERSION = "v1"
 _NONCE_LENGTH = 12
 
@@ -182,7 +185,7 @@ def _parse_envelope(envelope: str | bytes) -> tuple[str, bytes]:
 def write_private(path: Path, text: str) -> None:
     """Write a file that only we may read, whole or not at all."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(text + "\n")
         file.flush()
@@ -194,7 +197,8 @@ def read_private(path: Path) -> str:
     """Return the text of a private file, empty when there is none; others are shut out of it first."""
     if not path.exists():
         return ""
-    path.chmod(0o600)
+    if stat.S_IMODE(path.stat().st_mode) != PRIVATE:  # the file system may be read-only
+        path.chmod(PRIVATE)
     return path.read_text(encoding="ascii", errors="replace").strip()
 
 

@@ -35,11 +35,12 @@ def translate_database_errors() -> Iterator[None]:
     """Return a one-line error about the database, without the password in its URL."""
     from sqlalchemy.exc import SQLAlchemyError
 
+    from delivery.database.engine import DatabaseUnavailable
     from gateway.migrations import UnknownRevision
 
     try:
         yield
-    except UnknownRevision as error:
+    except (UnknownRevision, DatabaseUnavailable) as error:
         raise CommandFailed(str(error)) from error
     except SQLAlchemyError as error:
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]

@@ -52,6 +52,11 @@ def prepare_data_dir(directory: Path) -> None:
             f"data_dir = {directory} (--data, DOVECOTE_DATA_DIR): {reason}. "
             "Choose a path that this user may write"
         ) from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise DataDirUnusable(
+            f"data_dir = {directory} (--data, DOVECOTE_DATA_DIR): this user cannot write to it, or its file "
+            "system is read-only. Permit it, or choose another path"
+        )
     for problem in kind_problems(directory):
         raise DataDirUnusable(f"{problem}. {KIND_REMEDY}")
     found = directory.stat()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from io import FileIO
@@ -17,7 +18,8 @@ from delivery.broker.jetstream_events import JetStreamEvents
 from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.errors import AppendConflict, DeliveryError
 from delivery.events.event import Event, EventType
-from gateway.infra.data_dir import DataDirLock
+from gateway.accounts.vault import associated_data, open_vault
+from gateway.infra.data_dir import DataDirLock, DataDirUnusable, prepare_data_dir
 from gateway.infra.embedded_nats import EmbeddedNats, open_embedded_nats
 from sandbox.lifecycle.external import open_provider
 from sandbox.model import BackgroundJob, BackgroundJobState
@@ -67,6 +69,17 @@ async def small_disk_nats(small_disk: Path) -> AsyncIterator[SmallDiskNats]:
             nats_connection,
             await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch="e1")),
         )
+
+
+def test_a_read_only_data_directory_is_refused_by_name(small_disk: Path) -> None:
+    """The error names the setting, the path and the remedy; what is stored can still be read."""
+    data = small_disk / "data"
+    prepare_data_dir(data)
+    sealed = open_vault(data).encrypt(associated_data("t", "r", "f"), "a secret")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(DataDirUnusable, match=r"--data, DOVECOTE_DATA_DIR\): this user cannot write to it"):
+        prepare_data_dir(data)
+    assert open_vault(data).decrypt(associated_data("t", "r", "f"), sealed) == "a secret"
 
 
 async def test_the_budget_leaves_half_of_the_disk(small_disk_nats: SmallDiskNats) -> None:

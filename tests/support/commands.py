@@ -170,7 +170,7 @@ async def gateway_command(
     return await asyncio.create_subprocess_exec(
         *(*wrapper, sys.executable, "-m", MODULE, *words),
         env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, limit=limit,
-        preexec_fn=_restore_sigint,
+        preexec_fn=_restore_signals,
     )  # fmt: skip
 
 
@@ -183,6 +183,7 @@ async def run_to_end(*words: str, cwd: Path, **settings: str) -> tuple[int | Non
     return child.returncode, output.decode(), errors.decode()
 
 
-def _restore_sigint() -> None:
-    """Undo what a shell does to what it runs in the background: such children ignore Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def _restore_signals() -> None:
+    """Undo what a shell and `nohup` do to what they run: such children ignore Ctrl-C and SIGHUP."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)

@@ -202,9 +202,10 @@ async def gateway(
     options: Sequence[str] = (),
     port: int = 0,
     started: bool = False,
+    wrapper: Sequence[str] = (),
 ) -> AsyncIterator[GatewayProcess]:
     """Run a gateway for a test."""
-    process = GatewayProcess(data, env=env, options=options, port=port, started=started)
+    process = GatewayProcess(data, env=env, options=options, port=port, started=started, wrapper=wrapper)
     try:
         yield await process.start()
     finally:

@@ -68,6 +68,7 @@ class Order:
         """Turn this process into one that was started with the order."""
         os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         for target, descriptor in enumerate(self.descriptors):
             os.dup2(descriptor, target)
         for descriptor in set(self.descriptors) - {0, 1, 2}:

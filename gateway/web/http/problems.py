@@ -11,7 +11,13 @@ import structlog
 from aiohttp import web
 from pydantic import BaseModel, Field
 
-from delivery.database.engine import DatabaseUnavailable, TransactionConflict, is_dangling_reference
+from delivery.database.engine import (
+    READ_ONLY,
+    DatabaseReadOnly,
+    DatabaseUnavailable,
+    TransactionConflict,
+    is_dangling_reference,
+)
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from gateway.accounts.vault import DecryptionFailed
 from gateway.files.storage_quota import StorageFull
@@ -153,6 +159,8 @@ def _from_unavailable(error: Exception) -> HttpProblem | None:
     if isinstance(error, TransactionConflict):
         detail = "other requests change the same data at this moment; try again"
         return HttpProblem(503, detail, headers={"Retry-After": "1"})
+    if isinstance(error, DatabaseReadOnly):
+        return HttpProblem(503, READ_ONLY, headers={"Retry-After": "10"})
     if isinstance(error, DatabaseUnavailable):
         return HttpProblem(503, "the database does not answer; try again", headers={"Retry-After": "2"})
     if is_dangling_reference(error):

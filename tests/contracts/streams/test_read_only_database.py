@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
+from pathlib import Path
+
 import psycopg
 import pytest
 from sqlalchemy import text
 
-from delivery.database.engine import Database, DatabaseUnavailable
+from delivery.database.engine import Database, DatabaseReadOnly, DatabaseUnavailable
 from gateway.web.http.problems import translate_error
 from postgres import PostgresCluster
 
@@ -24,9 +27,12 @@ async def test_a_server_that_only_reads_is_unavailable_until_it_writes(postgres:
             assert (await connection.execute(text("SELECT count(*) FROM marks"))).scalar_one() == 0
         with pytest.raises(DatabaseUnavailable, match="read-only") as refused:
             await _write(database)
-        assert translate_error(refused.value).status == 503
+        assert await database.is_read_only()
+        problem = translate_error(refused.value)
+        assert (problem.status, "read-only" in problem.detail) == (503, True)
         _set_read_only(database, "off")
         await _write(database)
+        assert not await database.is_read_only()
     finally:
         await database.close()
 
@@ -43,3 +49,15 @@ def _set_read_only(database: Database, state: str) -> None:
         connection.execute(
             f"ALTER DATABASE {database.url.database} SET default_transaction_read_only = {state}"
         )
+
+
+async def test_a_file_that_only_can_be_read_is_named_as_that(tmp_path: Path) -> None:
+    """A read-only SQLite file is not reported as a database that does not answer."""
+    file = tmp_path / "read-only.db"
+    sqlite3.connect(file).execute("CREATE TABLE marks (mark integer)")
+    database = Database(f"sqlite+aiosqlite:///file:{file}?mode=ro&uri=true")
+    try:
+        with pytest.raises(DatabaseReadOnly, match="make it writable"):
+            await _write(database)
+    finally:
+        await database.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -56,13 +57,16 @@ async def _assert_answered(process: GatewayProcess, queued: dict[str, Any], text
     assert replies == [text]
 
 
-async def test_a_model_call_under_way_is_finished_while_the_gateway_stops(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_model_call_under_way_is_finished_while_the_gateway_stops(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     """A model that answers within the drain time ends the turn; it is not asked again."""
     release = asyncio.Event()
     async with OpenAIServer([ScriptedTurn(text="Answered late.", release=release)]) as server:
         async with gateway(tmp_path / "data", env=_settings(server)) as process:
             queued = await _ask(process, server)
-            stopped = asyncio.create_task(process.kill(signal.SIGTERM))
+            stopped = asyncio.create_task(process.kill(number))
             await _until_closed(process)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(1):
@@ -88,3 +92,12 @@ async def test_a_model_call_that_outlasts_the_drain_is_made_again(tmp_path: Path
             await process.start()
             await _assert_answered(process, queued, "Second call.")
         assert server.requests == 2
+
+
+async def test_a_gateway_that_nohup_started_outlives_its_terminal(tmp_path: Path) -> None:
+    """`nohup` ignores SIGHUP for the programs that it starts, and the gateway keeps that."""
+    async with gateway(tmp_path / "data", wrapper=("nohup",), started=True) as process:
+        os.kill(process.pid, signal.SIGHUP)
+        async with process.http() as http, http.get("/readyz") as response:
+            assert response.status == 200
+        assert await process.kill(signal.SIGTERM) == 0
