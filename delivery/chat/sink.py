@@ -302,7 +302,10 @@ class ChatSink(Sink):
     async def _repeatable(
         self, bot: ConnectedBot, address: Address, delivery: Delivery, call: Coroutine[Any, Any, None]
     ) -> Outcome:
-        """Make a call that has the same effect if it is repeated."""
+        """Make a call about a message that has the same effect if it is repeated.
+
+        An address whose message is gone is not dead: only a send finds that out.
+        """
         with closing(call):
             delivery.ensure_held()
             try:
@@ -311,7 +314,8 @@ class ChatSink(Sink):
             except TimeoutError:
                 return Outcome(kind=OutcomeKind.RETRY, detail=_TIMED_OUT)
             except ChannelError as error:
-                return outcome_for_error(error, bot.rate_limiter, address, repeatable=True)
+                outcome = outcome_for_error(error, bot.rate_limiter, address, repeatable=True)
+                return replace(outcome, address_dead=False)
         return Outcome(kind=OutcomeKind.DELIVERED)
 
     async def _find_sent(self, bot: ConnectedBot, address: Address, delivery: Delivery) -> Outcome | None:

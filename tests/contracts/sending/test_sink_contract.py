@@ -179,6 +179,18 @@ async def test_an_edit_of_what_is_gone_leaves_the_room_alive() -> None:
     assert channel.texts("42") == ["hello"]
 
 
+@pytest.mark.parametrize("part", [Part(text="", reaction="eyes", reply_to="7"), Part(text="", deletes=True)])
+async def test_a_change_of_what_is_gone_leaves_the_room_alive(part: Part) -> None:
+    """GitHub answers 404 for the reactions of a deleted comment as for a lost repository."""
+    channel = MemoryChannel()
+    channel.errors.append(Undeliverable("GET reactions: Not Found (HTTP 404)"))
+    body = encode_part(part)
+    sink = make_chat_sink(channel, ChannelFeature.REACT, ChannelFeature.DELETE)
+    outcome = await sink.send(make_delivery(platform_id="99", body=body))
+    assert (outcome.kind, outcome.address_dead) == (OutcomeKind.GIVE_UP, False)
+    assert not channel.errors
+
+
 async def test_a_send_that_may_have_arrived_is_repeated_where_the_platform_recognises_it() -> None:
     """A lost answer is uncertain on an ordinary platform, and harmless where the key is recognised."""
     for features, outcome in (
