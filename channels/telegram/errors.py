@@ -31,6 +31,7 @@ _BY_STATUS: dict[int, type[ChannelError]] = {
     409: ConnectedElsewhere,
     413: Rejected,
 }
+_REMEDIES = {401: " (the token was revoked: set the one that @BotFather shows)"}
 _DEAD_CHAT = (
     "chat not found",
     "user not found",
@@ -110,7 +111,7 @@ def translate_error(error: Exception, *, method: str) -> ChannelError:
         kind = Unreachable if isinstance(error, NotSent) else Ambiguous
         refused = refusal(error)
         return kind(f"{method}: {refused.why if refused else type(error.__cause__ or error).__name__}")
-    detail = f"{method}: {error.description}"
+    detail = f"{method}: {error.description}{_REMEDIES.get(error.status, '')}"
     if error.status == HTTPStatus.TOO_MANY_REQUESTS:
         return RateLimited(error.retry_after)
     if error.status == HTTPStatus.NOT_FOUND and method == "getMe":

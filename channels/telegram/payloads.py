@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 MAX_UNIX_TIME = 253402300799
 """The last second of the year 9999, the largest a datetime holds."""
 
+DIRECT_TOPIC = "direct-"
+"""Begins the thread of an address that is a topic of a channel's direct messages; its id follows."""
+
 UnixTime = Annotated[int, Field(ge=0, le=MAX_UNIX_TIME)]
 
 
@@ -82,6 +85,32 @@ class Contact(PayloadModel):
     last_name: str | None = None
 
 
+class PollOption(PayloadModel):
+    """One answer of a poll."""
+
+    text: str = ""
+
+
+class Poll(PayloadModel):
+    """A poll."""
+
+    question: str = ""
+    options: tuple[PollOption, ...] = ()
+
+
+class Dice(PayloadModel):
+    """An animated emoji with a random value."""
+
+    emoji: str = ""
+    value: int = 0
+
+
+class DirectMessagesTopic(PayloadModel):
+    """One person's talk with the administrators of a channel, in the channel's chat of direct messages."""
+
+    topic_id: int
+
+
 class ReplyTo(PayloadModel):
     """The message that is replied to."""
 
@@ -115,7 +144,9 @@ class Message(PayloadModel):
     message_thread_id: int | None = None
     is_topic_message: bool = False
     is_automatic_forward: bool = False
+    direct_messages_topic: DirectMessagesTopic | None = None
     reply_to_message: ReplyTo | None = None
+    external_reply: dict[str, Any] | None = None
     quote: TextQuote | None = None
     migrate_to_chat_id: int | None = None
     migrate_from_chat_id: int | None = None
@@ -130,6 +161,8 @@ class Message(PayloadModel):
     location: Location | None = None
     venue: Venue | None = None
     contact: Contact | None = None
+    poll: Poll | None = None
+    dice: Dice | None = None
 
 
 class CallbackQuery(PayloadModel):

@@ -30,6 +30,7 @@ from channels.message import (
 from channels.telegram import commands, payloads
 from channels.telegram.commands import CommandText
 from channels.telegram.payloads import (
+    DIRECT_TOPIC,
     Bot,
     CallbackQuery,
     Chat,
@@ -169,6 +170,8 @@ def _message(
         return IgnoredUpdate(reason="a channel post")
     if author.id == bot.id:
         return IgnoredUpdate(reason="the bot's own message")
+    if edited and message.location:
+        return IgnoredUpdate(reason="a movement of a live location")
     text, mentioned = _without_mention(_text(message), message, bot)
     command = commands.parse_slash(text)
     if command and command.bot_username and command.bot_username.lower() != bot.username.lower():
@@ -212,11 +215,11 @@ def _as_command(message: Message, command: CommandText | None) -> Message | Comm
 
 
 def _address(message: payloads.Message, channel: str) -> Address:
-    """Return the address; only a forum topic is a thread, a chain of replies is not."""
-    thread = (
-        str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else None
-    )
-    return Address(channel=channel, room=str(message.chat.id), thread=thread)
+    """Return the address; a topic of a forum or of direct messages is a thread, a chain of replies is not."""
+    thread = str(message.message_thread_id or "") if message.is_topic_message else None
+    if message.direct_messages_topic:
+        thread = f"{DIRECT_TOPIC}{message.direct_messages_topic.topic_id}"
+    return Address(channel=channel, room=str(message.chat.id), thread=thread or None)
 
 
 def _room_kind(chat: Chat) -> RoomKind:
@@ -245,13 +248,19 @@ def _text(message: payloads.Message) -> str:
 
 
 def _describe_shared(message: payloads.Message) -> str:
-    """Describe shared content that is not a file: a location, a venue or a contact."""
+    """Describe shared content that is not a file."""
     if message.venue:
         place = message.location
         where = f" ({place.latitude}, {place.longitude})" if place else ""
         return f"Place: {message.venue.title}, {message.venue.address}{where}"
     if message.location:
         return f"Location: {message.location.latitude}, {message.location.longitude}"
+    if message.poll:
+        return "\n".join(
+            [f"Poll: {message.poll.question}", *(f"- {one.text}" for one in message.poll.options)]
+        )
+    if message.dice:
+        return f"{message.dice.emoji} {message.dice.value}"
     if message.contact:
         names = (message.contact.first_name, message.contact.last_name)
         return f"Contact: {' '.join(name for name in names if name)}, {message.contact.phone_number}"
@@ -274,6 +283,8 @@ def _without_mention(text: str, message: payloads.Message, bot: Bot) -> tuple[st
 def _quoted(message: payloads.Message) -> QuotedMessage | None:
     """Return the message that is replied to, or the part of it that the user chose."""
     replied = message.reply_to_message
+    if message.external_reply and message.quote:  # of another chat
+        return QuotedMessage(author=Author(id=""), text=clean(message.quote.text).strip(), platform_id="")
     if replied is None or replied.forum_topic_created is not None:
         return None
     text = clean(message.quote.text if message.quote else replied.text or replied.caption).strip()

@@ -7,12 +7,15 @@ from typing import Any
 
 from channels.inbox.text import replace_surrogates
 from channels.message import Address, Button, Reply
+from channels.telegram.payloads import DIRECT_TOPIC
 
 
 def target(address: Address) -> dict[str, Any]:
     """Return the parameters that name the chat and the topic."""
-    thread = {"message_thread_id": address.thread} if address.thread else {}
-    return {"chat_id": address.room, **thread}
+    thread = address.thread or ""
+    topic = thread.removeprefix(DIRECT_TOPIC)
+    name = "message_thread_id" if topic == thread else "direct_messages_topic_id"
+    return {"chat_id": address.room, **({name: topic} if topic else {})}
 
 
 def inline_keyboard(buttons: tuple[Button, ...]) -> dict[str, Any]:

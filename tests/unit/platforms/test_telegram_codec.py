@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channels.message import IgnoredUpdate, Message
+from channels.message import Address, IgnoredUpdate, Message
 from channels.telegram import payloads
 from channels.telegram.commands import MENU, parse_slash, parse_words
 from channels.telegram.receive import codec
+from channels.telegram.send.rendering import target
 
 BOT = payloads.Bot(id="1", username="dovecote_bot")
 
@@ -120,3 +122,12 @@ def test_an_odd_albums_name_is_none(name: object) -> None:
 def test_what_is_no_message_is_of_no_album(update: object) -> None:
     """Invalid updates are recognised without an error."""
     assert codec.album_of(update) is None
+
+
+def test_replies_to_direct_messages_of_a_channel_name_their_topic() -> None:
+    """Telegram's two kinds of topics have parameters of their own."""
+    room = Address(channel="chn_1", room="-100")
+    assert target(room) == {"chat_id": "-100"}
+    assert target(replace(room, thread="17")) == {"chat_id": "-100", "message_thread_id": "17"}
+    direct = replace(room, thread="direct-4503599627370495")
+    assert target(direct) == {"chat_id": "-100", "direct_messages_topic_id": "4503599627370495"}
