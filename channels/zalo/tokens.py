@@ -9,17 +9,22 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import TypeVar
 
 import aiohttp
+import structlog
 from cryptography.fernet import Fernet, InvalidToken
 
-from channels.errors import ChannelError, Unauthorized
+from channels.errors import ChannelError, RateLimited, Unauthorized
 from channels.inbox.calls import call, parse_seconds
 from channels.inbox.text import clean, identifier, mapping
 from channels.inbox.tokens import TokenCache
 from channels.port import ChannelState
+from channels.zalo.errors import RETRY_SECONDS
 from channels.zalo.settings import ZaloSettings
+
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -37,12 +42,16 @@ class ZaloAccessTokens:
         self._session = session
         self._settings = settings
         self._state = state
+        self._unstored = ""
+        """The newest refresh token while storing it fails; Zalo accepts no other."""
         self._cache = TokenCache(self._renew, early=RENEW_SECONDS)
         if settings.access_token is not None:
             self._cache.put(HOLDER, settings.access_token.get_secret_value())
 
     async def use(self, call: Callable[[str], Awaitable[T]]) -> T:
         """Make a call with a valid access token; raises Unauthorized if no refresh token is accepted."""
+        if self._unstored:
+            await self._store(self._unstored)
         return await self._cache.use(HOLDER, call)
 
     async def _renew(self, _holder: str) -> tuple[str, float]:
@@ -50,7 +59,8 @@ class ZaloAccessTokens:
         settings, tried = self._settings, set()
         if settings.refresh_token is None or settings.app_secret is None:
             raise Unauthorized("access_token has ended: set a new one, or refresh_token and app_secret")
-        for token in (await self._load(), settings.refresh_token.get_secret_value(), await self._load()):
+        given = settings.refresh_token.get_secret_value()
+        for token in (self._unstored, await self._load(), given, await self._load()):
             renewed = await self._try(token) if token and token not in tried else None
             if renewed is not None:
                 return renewed
@@ -70,8 +80,10 @@ class ZaloAccessTokens:
         )
         answer = mapping(response.json)
         access, following = clean(answer.get("access_token")), clean(answer.get("refresh_token"))
-        if response.status >= 500:  # noqa: PLR2004
-            raise ChannelError(f"oa/access_token: HTTP {response.status}")
+        if response.status == HTTPStatus.TOO_MANY_REQUESTS:
+            raise RateLimited(response.retry_after or RETRY_SECONDS)
+        if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR or response.json is None:
+            raise ChannelError(f"oa/access_token: HTTP {response.status}, and no tokens")
         if not access or not following:
             return None
         await self._store(following)
@@ -88,7 +100,13 @@ class ZaloAccessTokens:
     async def _store(self, token: str) -> None:
         sealed = self._cipher().encrypt(token.encode()).decode()
         pieces = [sealed[start : start + PIECE] for start in range(0, 9 * PIECE, PIECE)]
-        await self._state.set({f"refresh:{number}": piece for number, piece in enumerate(pieces)})
+        self._unstored = token
+        try:
+            await self._state.set({f"refresh:{number}": piece for number, piece in enumerate(pieces)})
+        except Exception as error:  # noqa: BLE001 - any state error; the next call tries again
+            log.warning("zalo.refresh_token_not_stored", error=repr(error))
+        else:
+            self._unstored = ""
 
     def _cipher(self) -> Fernet:
         secret = self._settings.app_secret.get_secret_value() if self._settings.app_secret else ""

@@ -58,7 +58,9 @@ class Simulator(SimulatedPlatform):
         ]
 
     def operation_of(self, request: web.Request) -> str:
-        """Name messages "send" and polls "receive"."""
+        """Name messages "send", polls "receive" and renewals of tokens "renew"."""
+        if request.path.endswith("/oa/access_token"):
+            return "renew"
         if request.path.endswith(("/sendMessage", "/sendPhoto", "/message/cs")):
             return "send"
         return "receive" if request.path.endswith(("/getUpdates", "/getWebhookInfo")) else "other"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from channels.errors import Rejected, Unauthorized, Undeliverable
+from channels.errors import ChannelError, RateLimited, Rejected, Unauthorized, Undeliverable
 from channels.message import Address, Message
 from channels.port import WebhookRequest
 from channels.testing.connections import CHANNEL, UpdateRecorder, open_connection, receiving
@@ -85,6 +85,50 @@ async def test_a_token_that_ended_is_renewed_and_the_next_refresh_token_kept(pla
     with pytest.raises(Unauthorized, match="authorize the Official Account again"):
         async with open_connection(plugin, first, MemoryChannelState()):
             pass
+
+
+class _FailingState(MemoryChannelState):
+    """A state whose database does not answer while `is_down`."""
+
+    is_down = False
+
+    async def set(self, values: Mapping[str, str]) -> None:
+        """Store values, or fail."""
+        if self.is_down:
+            raise ConnectionError("the database does not answer")
+        await super().set(values)
+
+
+async def test_a_refresh_token_that_cannot_be_stored_is_kept_until_it_can(platform: Simulator) -> None:
+    """Zalo accepts no earlier one: losing it would end the Official Account's channel for good."""
+    state = _FailingState()
+    settings = platform.settings(platform="oa", refresh_token=platform.refresh)
+    async with open_connection(plugin, settings, state) as app:
+        state.is_down = True
+        for text in ("one", "two"):
+            platform.access = "ended"
+            await app.sender.send(ADA, make_reply(text))
+        state.is_down = False
+        await app.sender.send(ADA, make_reply("three"))
+    async with open_connection(plugin, settings, state) as app:
+        await app.sender.send(ADA, make_reply("four"))
+    assert [one.text for one in platform.messages()] == ["one", "two", "three", "four"]
+
+
+@pytest.mark.parametrize(("status", "error"), [(429, RateLimited), (502, ChannelError)])
+async def test_a_renewal_that_fails_for_now_is_tried_again(
+    platform: Simulator, status: int, error: type[ChannelError]
+) -> None:
+    """Only Zalo's refusal of the token asks for a new authorization."""
+    settings = platform.settings(platform="oa", refresh_token=platform.refresh)
+    async with open_connection(plugin, settings, MemoryChannelState()) as app:
+        platform.access = "ended"
+        platform.fail("renew", status, {"error": -32}, headers={"Retry-After": "7"})
+        with pytest.raises(error) as refused:
+            await app.sender.send(ADA, make_reply("early"))
+        assert not isinstance(refused.value, Unauthorized)
+        await app.sender.send(ADA, make_reply("late"))
+    assert [one.text for one in platform.messages()] == ["late"]
 
 
 async def test_an_access_token_without_renewal_needs_the_operator(platform: Simulator) -> None:
