@@ -155,7 +155,7 @@ async def _collect(
         message = ChatCompletionMessage(content="".join(texts) or None, tool_calls=called)
     else:
         turn = await completed_turn(call, submitted, end.turn)
-        usage, finish = token_usage(turn), _finish_reason(turn)
+        usage, finish = token_usage(turn), finish_reason(turn)
     await mark_answered(call, submitted.identity, submitted.turn)
     return ChatCompletion(
         id=_completion_id(submitted),
@@ -171,7 +171,7 @@ def _completion_id(submitted: SubmittedTurn) -> str:
     return openai_ids.from_turn(submitted.turn, "chatcmpl-", after=submitted.last_answered)
 
 
-def _finish_reason(turn: Turn) -> str:
+def finish_reason(turn: Turn) -> str:
     """Return why a completed turn's answer ends: `length` or `content_filter` if that cut it, else `stop`."""
     output = (turn.output or "").rstrip()
     return next((reason for reason, notice in CUT_NOTICES.items() if output.endswith(notice)), "stop")
@@ -213,7 +213,7 @@ async def _stream(
             used, finish = CompletionUsage(), "tool_calls"
         else:
             turn = await completed_turn(call, submitted, end.turn)
-            used, finish = token_usage(turn), _finish_reason(turn)
+            used, finish = token_usage(turn), finish_reason(turn)
         await chunks.finish(finish, used if usage else None)
         await sent.send_done()
         await mark_answered(call, submitted.identity, submitted.turn)

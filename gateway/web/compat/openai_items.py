@@ -30,6 +30,7 @@ NUMBERS_PER_EVENT = 8
 _END_EVENTS = {
     "completed": "response.completed",
     "failed": "response.failed",
+    "incomplete": "response.incomplete",
     "cancelled": "response.incomplete",
 }
 """The event that ends a stream, by the response's status; OpenAI has none of its own for a cancelled one."""

@@ -33,7 +33,7 @@ from gateway.web.compat.ask import (
     turn_events,
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, until_client_calls
-from gateway.web.compat.openai_chat import render_error
+from gateway.web.compat.openai_chat import finish_reason, render_error
 from gateway.web.compat.openai_files import uploaded_files
 from gateway.web.compat.openai_items import ResponseEncoder, load_part, user_item
 from gateway.web.compat.openai_messages import LenientRequest
@@ -48,6 +48,9 @@ TURN_FAILED = "424"
 
 DELETED = "deleted"
 """The mark of a deleted response in its turn's request."""
+
+_CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""The reasons of an incomplete response, by the finish reason of a completion."""
 
 _STATUS = {
     TurnState.QUEUED: "queued",
@@ -89,7 +92,7 @@ class ResponseObject(ResponseModel):
     previous_response_id: str | None = None
     output: list[dict[str, Any]]
     error: dict[str, str] | None = None
-    incomplete_details: None = None
+    incomplete_details: dict[str, str] | None = None
     instructions: str | None = None
     metadata: dict[str, str] = Field(default_factory=dict)
     parallel_tool_calls: bool = True
@@ -286,10 +289,13 @@ async def _to_response(
     error = answers.error if answers.state is TurnState.FAILED else None
     request = ClientRequest.parse(turn.request)
     repeated = request.echo if echo is None else echo
+    status = "completed" if part.waits(answers) else _STATUS[answers.state]
+    cut = _CUT.get(finish_reason(answers)) if status == "completed" and not part.calls else None
     return ResponseObject(
         id=response.id,
         created_at=int(turn.created_at.timestamp()),
-        status="completed" if part.waits(answers) else _STATUS[answers.state],
+        status="incomplete" if cut else status,
+        incomplete_details={"reason": cut} if cut else None,
         model=agent.name if agent else turn.agent,
         conversation={"id": openai_ids.from_conversation(turn.conversation)},
         output=part.output,

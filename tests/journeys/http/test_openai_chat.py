@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
+from openai.types.responses import ResponseIncompleteEvent
 
 from api_server import ApiClient
 from gateway_process import GatewayProcess, gateway
@@ -119,6 +120,25 @@ async def test_an_answer_that_is_cut_has_the_models_finish_reason(
     reasons = [chunk.choices[0].finish_reason async for chunk in stream]
     assert (whole.finish_reason, reasons[-1]) == (reason, reason)
     assert (whole.message.content or "").startswith("This is long and\n\n(The answer ends here")
+
+
+@pytest.mark.parametrize(
+    ("cut", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")]
+)
+async def test_a_response_that_is_cut_is_incomplete(
+    openai_gateway: OpenAIChatGateway, cut: str, reason: str
+) -> None:
+    """Whole, streamed and read later; the client's type of the stream's last event is OpenAI's."""
+    responses, question = openai_gateway.client.responses, f"cut: {cut}"
+    whole = await responses.create(model="default", input=question)
+    stream = await responses.create(model="default", input=question, stream=True)
+    last = [event async for event in stream][-1]
+    assert isinstance(last, ResponseIncompleteEvent)
+    for response in (whole, last.response, await responses.retrieve(whole.id)):
+        assert response.status == "incomplete"
+        assert response.incomplete_details is not None
+        assert response.incomplete_details.reason == reason
+        assert response.output_text.startswith("This is long and\n\n(The answer ends here")
 
 
 async def test_an_sdk_that_repeats_a_request_after_a_time_out_joins_its_turn(
