@@ -16,7 +16,7 @@ from yarl import URL
 from egress.guard import TRUSTED
 from egress.sessions import open_session
 from egress.urls import Origin, origin_of
-from gateway.agents.clients.errors import ModelCallError, ModelUnreachable
+from gateway.agents.clients.errors import ModelCallError, ModelRequestRefused, ModelUnreachable
 from gateway.agents.clients.reply import Deadline
 
 CONNECT_SECONDS = 30.0
@@ -26,6 +26,8 @@ MAX_RETRY_AFTER = 60.0
 MAX_ERROR_BYTES = 64 * 1024
 _RETRIED = frozenset({408, 409, 425, 429})
 _FIRST_ERROR = 300
+_FIRST_CLIENT_ERROR = 400
+REDIRECTED = "it redirects, and redirects are not followed: set agent.base_url to the address it redirects to"
 _FIRST_SERVER_ERROR = 500
 
 ErrorOf = Callable[[str, int, str, float | None], ModelCallError]
@@ -143,6 +145,9 @@ class ModelHttp:
 
 async def _refusal(response: aiohttp.ClientResponse, address: ModelAddress) -> ModelCallError:
     """Return the error of a response with an error status, with the beginning of its body."""
+    if response.status < _FIRST_CLIENT_ERROR:
+        response.close()
+        return ModelRequestRefused(address.model, REDIRECTED, status=response.status)
     try:
         body = (await response.content.read(MAX_ERROR_BYTES)).decode(errors="replace")
     finally:

@@ -111,12 +111,14 @@ def to_text(shape: Mapping[str, Any], *, timeout: int) -> str:
 
 
 def command_argument(args: Mapping[str, Any]) -> str:
-    """Return the script of a call; raises InvalidArguments when it is too long."""
+    """Return the script of a call; raises InvalidArguments for one that cannot be run."""
     return check_command(str_argument(args, "command"))
 
 
 def check_command(command: str) -> str:
-    """Return a script; raises InvalidArguments when it is too long."""
+    """Return a script; raises InvalidArguments when it is too long, or has a NUL, which bash cannot read."""
+    if "\0" in command:
+        raise InvalidArguments("the command contains a NUL, which bash cannot read; `printf '\\0'` makes one")
     if len(command.encode("utf-8", "surrogatepass")) > MAX_COMMAND_BYTES:
         raise InvalidArguments(
             f"the command is longer than {MAX_COMMAND_BYTES} bytes; write a script file and run that"

@@ -136,11 +136,11 @@ async def test_no_approval_is_requested_for_a_call_that_is_refused(
     )
     harness.agent = replace(harness.agent, config={**harness.agent.config, "sandbox": sandbox.id})
     tools = await harness.tools(await harness.add_turn(running=True))
-    for tool, args in (("bash", {"command": "python3 -V"}), ("bash", {"command": "x" * 70_000})):
-        assert not await tools.needs_approval(tool, args, call="call-1")
-        assert not (await tools.call(tool, args, call=f"call-{len(args['command'])}")).ok
-    refused = await tools.call("bash", {"command": "python3 -V"}, call="call-3")
-    assert "'python'" in refused.content
+    for command, why in (("python3 -V", "'python'"), ("x" * 70_000, "longer than"), ("echo \0", "a NUL")):
+        args = {"command": command}
+        assert not await tools.needs_approval("bash", args, call="call-1")
+        refused = await tools.call("bash", args, call=f"call-{len(command)}")
+        assert (refused.ok, why in refused.content) == (False, True), refused.content
     typed = {"command": "pip -V"}
     assert not await tools.needs_approval("bash", typed, call="call-4", typed_by_asker=True)
     ran = await tools.call("bash", typed, call="call-4", typed_by_asker=True)

@@ -122,6 +122,7 @@ async def test_an_answer_that_broke_off_is_no_answer(body: str, kind: str, statu
     ("status", "message", "shown"),
     [
         (400, "Unsupported parameter: 'x'", "answered with HTTP 400: Unsupported parameter: 'x'"),
+        (307, "Temporary Redirect", "set agent.base_url to the address it redirects to"),
         (429, "Rate limit reached in organization org-123", "answered with HTTP 429"),
     ],
 )
