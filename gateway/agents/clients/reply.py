@@ -26,6 +26,9 @@ SILENCE_SECONDS = 600.0
 STREAM_TYPES = {"text/event-stream", "application/json", "application/octet-stream"}
 """Types of an answer; the last one is aiohttp's for a response without a type."""
 
+UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
+"""Errors of a decoder that meets what its API does not document."""
+
 DRAIN_SECONDS = 0.05
 """Seconds that the end of a complete answer may take, after which its connection is not used again."""
 
@@ -127,19 +130,21 @@ async def read_reply(
             yield text
     if joiner.is_waiting and not _is_whole(joiner, decoder):
         yield joiner.take(is_end=True)
-    yield _response(decoder, response)
+    yield _response(decoder, response, model)
     await stream.drain()
 
 
-def _response(decoder: ReplyDecoder, response: aiohttp.ClientResponse) -> ChatMessage:
+def _response(decoder: ReplyDecoder, response: aiohttp.ClientResponse, model: str) -> ChatMessage:
     """Return the whole response; the error of one that is no stream of events names what it is."""
     try:
         return decoder.response()
+    except UNREADABLE as error:
+        raise ModelUnreachable(model, f"its answer cannot be read ({error!r})") from error
     except ModelUnreachable as error:
         if response.content_type in STREAM_TYPES:
             raise
         detail = f"it answered with {response.content_type}, which is no stream of events: check base_url"
-        raise ModelUnreachable(error.model, detail) from error
+        raise ModelUnreachable(model, detail) from error
 
 
 def _is_whole(joiner: TextJoiner, decoder: ReplyDecoder) -> bool:
@@ -159,7 +164,7 @@ def _decode(decoder: ReplyDecoder, data: bytes, model: str) -> str:
     """Return the text that an event adds; an event that is not as documented breaks the answer off."""
     try:
         return decoder.add(data)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         raise ModelUnreachable(model, f"it sent an event that cannot be read ({error!r})") from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -44,12 +45,19 @@ async def answering(
 
     app = web.Application()
     app.router.add_post("/v1/chat/completions", answer)
+    app.router.add_post("/v1/messages", answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     try:
-        async with open_model_agent(Vendors(trusted_base_urls=(url,), retries=0)) as agent:
+        vendors = Vendors(
+            trusted_base_urls=(url,),
+            anthropic_base_url=url.removesuffix("/v1"),
+            anthropic_api_key="a-key",
+            retries=0,
+        )
+        async with open_model_agent(vendors) as agent:
             yield agent, agent_spec(url)
     finally:
         await runner.cleanup()
@@ -115,6 +123,20 @@ async def test_an_answer_that_broke_off_is_no_answer(body: str, kind: str, statu
         error = await failure_of(agent, turn_input(spec))
     assert words in str(error)
     assert "<html" not in str(error)
+    assert error.retryable
+
+
+async def test_a_call_without_a_name_is_no_answer() -> None:
+    """Of an API's documented events, one lacks a field; the turn is tried again later."""
+    start = {"type": "message_start", "message": {"id": "msg_1", "usage": {}}}
+    call = {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "t"}}
+    end = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {}}
+    body = "".join(f"data: {json.dumps(one)}\n\n" for one in (start, call, end, {"type": "message_stop"}))
+    async with answering(body) as (agent, spec):
+        error = await failure_of(
+            agent, turn_input(replace(spec, models=("anthropic:claude",), base_url=None))
+        )
+    assert "its answer cannot be read" in str(error)
     assert error.retryable
 
 
