@@ -7,13 +7,25 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, literal_column, select, text
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    literal_column,
+    or_,
+    select,
+    text,
+    true,
+)
 
 from delivery.database.engine import Connection
 from delivery.database.tables import IS_OPEN, SENT_MESSAGES, attempts, deliveries, endpoints, outbox, streams
 from delivery.deliveries.attempt import DeliveryState
 from delivery.deliveries.part import Part, decode_part
-from delivery.events.event import Event, EventType
+from delivery.events.event import DELIVERY_EVENTS, Event, EventType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,29 +232,74 @@ async def get_endpoint_urls(connection: Connection, ids: Iterable[str]) -> dict[
     return {row.id: row.url for row in rows}
 
 
-async def list_events_between(
-    connection: Connection,
-    account: str,
-    *,
-    ids: Sequence[str],
-    after: datetime | None,
-    until: datetime | None,
-    limit: int,
-) -> list[Event]:
-    """Return the account's events by id or by time, oldest first."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayFilter:
+    """Which events a webhook is sent again: by id, or those of a period that it subscribes to.
+
+    `patterns` apply to a period only; `conversation` limits both. `cursor` is the id of the last event of the
+    page before.
+    """
+
+    account: str
+    ids: Sequence[str] = ()
+    after: datetime | None = None
+    until: datetime | None = None
+    patterns: Sequence[str] = ()
+    conversation: str | None = None
+    cursor: str | None = None
+
+
+async def list_events_to_replay(connection: Connection, wanted: ReplayFilter, *, limit: int) -> list[Event]:
+    """Return the events that a filter selects, oldest first, without those about deliveries.
+
+    Everything is selected in SQL: `limit` counts events that are sent again, and no others.
+    """
     query = (
         select(outbox.c.body)
         .join(streams, streams.c.conversation == outbox.c.conversation)
-        .where(streams.c.account == account)
+        .where(streams.c.account == wanted.account, outbox.c.type.not_in(sorted(DELIVERY_EVENTS)))
+        .where(outbox.c.event_id.in_(list(wanted.ids)) if wanted.ids else _matches(wanted.patterns))
     )
-    if ids:
-        query = query.where(outbox.c.event_id.in_(list(ids)))
-    if after is not None:
-        query = query.where(outbox.c.created_at > after)
-    if until is not None:
-        query = query.where(outbox.c.created_at <= until)
-    rows = await connection.execute(query.order_by(outbox.c.created_at, outbox.c.n).limit(limit))
+    if wanted.conversation is not None:
+        query = query.where(outbox.c.conversation == wanted.conversation)
+    if wanted.after is not None:
+        query = query.where(outbox.c.created_at > wanted.after)
+    if wanted.until is not None:
+        query = query.where(outbox.c.created_at <= wanted.until)
+    if wanted.cursor is not None:
+        query = query.where(_follows(wanted.cursor))
+    order = (outbox.c.created_at, outbox.c.conversation, outbox.c.n)
+    rows = await connection.execute(query.order_by(*order).limit(limit))
     return [Event.decode(row.body) for row in rows]
+
+
+def _matches(patterns: Sequence[str]) -> ColumnElement[bool]:
+    """Return the condition of `routes.matches`."""
+    if "*" in patterns:
+        return true()
+    families = [one.removesuffix("*") for one in patterns if one.endswith(".*")]
+    exact = outbox.c.type.in_([one for one in patterns if not one.endswith(".*")])
+    return or_(exact, *(outbox.c.type.startswith(family, autoescape=True) for family in families))
+
+
+def _follows(event: str) -> ColumnElement[bool]:
+    """Return whether a row comes after that of an event, in the order of a replay."""
+    last = outbox.alias("last")
+    same_moment = outbox.c.created_at == last.c.created_at
+    same_stream = and_(same_moment, outbox.c.conversation == last.c.conversation)
+    later = or_(
+        outbox.c.created_at > last.c.created_at,
+        and_(same_moment, outbox.c.conversation > last.c.conversation),
+        and_(same_stream, outbox.c.n > last.c.n),
+    )
+    return exists().where(last.c.event_id == event, later)
+
+
+async def has_event(connection: Connection, account: str, event: str) -> bool:
+    """Return whether an event of the account is stored."""
+    found = select(outbox.c.n).join(streams, streams.c.conversation == outbox.c.conversation)
+    owned = found.where(streams.c.account == account, outbox.c.event_id == event)
+    return (await connection.execute(owned)).first() is not None
 
 
 async def delete_deliveries(

@@ -16,13 +16,8 @@ from delivery.deliveries.rendering import SpeechFormat
 from delivery.deliveries.route import Route, RouteKind
 from delivery.deliveries.routes import EndpointSubscription
 from delivery.deliveries.store import NewDelivery
-from delivery.events.event import Event, EventType
+from delivery.events.event import DELIVERY_EVENTS, Event, EventType
 from delivery.events.outbox import RecordedEvents
-
-DELIVERY_EVENTS = frozenset(
-    {EventType.DELIVERY_SUCCEEDED, EventType.DELIVERY_FAILED, EventType.DELIVERY_DEAD}
-)
-"""Events that are never sent to webhooks; otherwise each delivery would cause another."""
 
 MAX_MESSAGES = 2
 """Messages of one reply; a longer one fills a chat that people read, and is easier to read as a file."""

@@ -62,6 +62,11 @@ class EventType(StrEnum):
 TRANSIENT = frozenset({EventType.MESSAGE_DELTA, EventType.TOOL_DELTA})
 """Types that have a seq but no n, are stored until their turn ends, and are not replayed once superseded."""
 
+DELIVERY_EVENTS = frozenset(
+    {EventType.DELIVERY_SUCCEEDED, EventType.DELIVERY_FAILED, EventType.DELIVERY_DEAD}
+)
+"""Types that are never sent to webhooks; otherwise each delivery would cause another."""
+
 TURN_ENDS = frozenset({EventType.TURN_COMPLETED, EventType.TURN_FAILED, EventType.TURN_CANCELLED})
 
 MAX_DATA_BYTES = 224 * 1024

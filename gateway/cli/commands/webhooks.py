@@ -94,9 +94,14 @@ async def replay_webhook(
         raise UsageError("pass --after or --event to select events")
     given = {"ids": event, "after": after, "until": until}
     body = {name: value for name, value in given.items() if value}
-    answer = await gateway.post("webhooks", webhook, "replay", body=body)
-    more = "; there are more: run it again after these" if answer.get("more") else ""
-    typer.echo(f"{answer.get('replayed', 0)} events will be sent again{more}")
+    count = 0
+    while True:
+        answer = await gateway.post("webhooks", webhook, "replay", body=body)
+        count += answer.get("replayed", 0)
+        if not answer.get("next"):
+            break
+        body["cursor"] = answer["next"]
+    typer.echo(f"{count} events will be sent again")
 
 
 @remote(webhooks, "rm")

@@ -38,8 +38,13 @@ function Endpoint({ hook, refresh, tell }) {
   };
   const replay = async () => {
     const after = new Date(Date.now() - HOUR).toISOString();
-    const { replayed, more } = await call("POST", `webhooks/${hook.id}/replay`, { body: { after } });
-    return `${replayed} ${replayed === 1 ? "event is" : "events are"} sent again${more ? "; there are more" : ""}.`;
+    let count = 0;
+    for (let cursor; cursor !== null; ) {
+      const { replayed, next } = await call("POST", `webhooks/${hook.id}/replay`, { body: { after, cursor } });
+      count += replayed;
+      cursor = next;
+    }
+    return `${count} ${count === 1 ? "event is" : "events are"} sent again.`;
   };
   const enable = async () => {
     await call("PATCH", `${RECORDS}/${hook.id}`, { body: { enabled: true } });

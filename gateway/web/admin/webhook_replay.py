@@ -9,14 +9,16 @@ from pydantic import AfterValidator, AwareDatetime, Field, StrictStr
 
 from delivery.broker.port import WorkQueue
 from delivery.database.engine import Connection
-from delivery.deliveries import queries, routes
+from delivery.deliveries import queries
 from delivery.deliveries import store as delivery_store
+from delivery.deliveries.queries import ReplayFilter
 from delivery.deliveries.route import RouteKind
 from delivery.deliveries.store import NewDelivery
 from delivery.events.event import Event, EventType
 from delivery.webhooks.endpoints import Endpoint
 from gateway.records import webhooks
 from gateway.store.accounts import accounts
+from gateway.web.http.pagination import paginate
 from gateway.web.http.problems import HttpProblem, invalid
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 from sandbox.config import ConfigProblem as Fault
@@ -35,11 +37,15 @@ _Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
 class WebhookReplayCreate(RequestModel):
-    """The events to send again: by id, or those in a range of time."""
+    """The events to send again: by id, or those in a range of time.
+
+    `cursor` is the `next` of the response before, to the same range.
+    """
 
     ids: Annotated[tuple[StrictStr, ...], Field(max_length=MAX_EVENTS)] = ()
     after: _Moment | None = None
     until: _Moment | None = None
+    cursor: Annotated[StrictStr, Field(pattern=r"^evt_[0-9a-z]{1,40}$")] | None = None
 
 
 class WebhookTestResponse(ResponseModel):
@@ -50,10 +56,11 @@ class WebhookTestResponse(ResponseModel):
 
 
 class WebhookReplayResponse(ResponseModel):
-    """The number of events queued again; `more` means that the range has further ones."""
+    """The number of events queued again; `more` means that the range has further ones, after `next`."""
 
     replayed: int
     more: bool
+    next: str | None
 
 
 def _new_delivery(endpoint: Endpoint, event: Event) -> NewDelivery:
@@ -96,21 +103,28 @@ async def replay_webhook(call: ApiCall[WebhookReplayCreate, NoContent]) -> Webho
         raise invalid([Fault(pointer="/after", detail="give ids, or the moment to replay after")])
     async with call.context.database.begin() as connection:
         endpoint = await _get_enabled(connection, call)
-        found = await _events(connection, endpoint, body)
-        again = [_new_delivery(endpoint, event) for event in found[:MAX_EVENTS]]
-        await delivery_store.send_again(connection, again)
+        found = await _list_events(connection, endpoint, body)
+        page, following = paginate(found, MAX_EVENTS)
+        await delivery_store.send_again(connection, [_new_delivery(endpoint, event) for event in page])
     core.transactions.wake_soon(WorkQueue.HOOK, endpoint.id, account=call.account)
-    return WebhookReplayResponse(replayed=len(found[:MAX_EVENTS]), more=len(found) > MAX_EVENTS)
+    return WebhookReplayResponse(replayed=len(page), more=following is not None, next=following)
 
 
-async def _events(connection: Connection, endpoint: Endpoint, request: WebhookReplayCreate) -> list[Event]:
-    after: datetime | None = request.after
-    events = await queries.list_events_between(
-        connection, endpoint.account, ids=request.ids, after=after, until=request.until, limit=MAX_EVENTS + 1
+async def _list_events(
+    connection: Connection, endpoint: Endpoint, request: WebhookReplayCreate
+) -> list[Event]:
+    """Return the events of a request's next page and one more, if there is one."""
+    cursor = request.cursor
+    if cursor is not None and not await queries.has_event(connection, endpoint.account, cursor):
+        detail = "this event is no longer stored: replay after the time of the last event that you received"
+        raise invalid([Fault(pointer="/cursor", detail=detail)])
+    wanted = ReplayFilter(
+        account=endpoint.account,
+        ids=request.ids,
+        after=request.after,
+        until=request.until,
+        patterns=endpoint.events,
+        conversation=endpoint.conversation,
+        cursor=cursor,
     )
-    return [
-        event
-        for event in events
-        if endpoint.conversation in (None, event.conversation)
-        and (request.ids or routes.matches(endpoint.events, str(event.type)))
-    ]
+    return await queries.list_events_to_replay(connection, wanted, limit=MAX_EVENTS + 1)

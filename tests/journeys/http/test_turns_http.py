@@ -237,7 +237,10 @@ async def test_a_webhook_made_later_is_sent_earlier_events(turns_gateway: TurnsG
     by_id = await turns_gateway.mine.call(
         "POST", "/webhooks/late/replay", {"ids": [received["id"], "evt_of_nobody"]}
     )
-    assert by_id.body["replayed"] == 1
+    assert by_id.body == {"replayed": 1, "more": False, "next": None}
+    rest = {"after": "2026-01-01T00:00:00Z", "cursor": "evt_0"}
+    unknown = await turns_gateway.mine.call("POST", "/webhooks/late/replay", rest)
+    assert (unknown.status, unknown.body["errors"][0]["pointer"]) == (422, "/cursor")
     for wrong in ({}, {"after": "9999-12-31T23:59:59-12:00"}):
         refused = await turns_gateway.mine.call("POST", "/webhooks/late/replay", wrong)
         assert (refused.status, refused.body["errors"][0]["pointer"]) == (422, "/after")
