@@ -26,6 +26,11 @@ _MARK_ALIVE = (
     .where(destinations.c.destination == bindparam("at"), destinations.c.dead_at.is_not(None))
     .values(dead_at=None, dead_why=None)
 )
+_END_PAUSE = (
+    update(destinations)
+    .where(destinations.c.destination == bindparam("at"), destinations.c.held_until.is_not(None))
+    .values(held_until=None)
+)
 
 
 async def pause(connection: Connection, destination: str, *, account: str, until: datetime) -> None:
@@ -36,6 +41,11 @@ async def pause(connection: Connection, destination: str, *, account: str, until
         .values(destination=destination, account=account, held_until=until)
         .on_conflict_do_update(index_elements=["destination"], set_={"held_until": longest})
     )
+
+
+async def end_pause(connection: Connection, destination: str) -> None:
+    """End the pause of a destination, because its owner asks for a delivery or has changed it."""
+    await connection.execute(_END_PAUSE, {"at": destination})
 
 
 async def mark_dead(connection: Connection, destination: str, *, account: str, why: str) -> None:

@@ -261,7 +261,7 @@ async def requeue(connection: Connection, account: str, delivery: str) -> tuple[
     row = changed.first()
     if row is None:
         return None
-    await destinations.mark_alive(connection, row[1])
+    await _open_destination(connection, RouteKind(row[0]), row[1])
     return row[0], row[1]
 
 
@@ -270,7 +270,7 @@ async def send_again(connection: Connection, planned: Sequence[NewDelivery]) -> 
     if not planned:
         return
     await create(connection, planned)
-    changed = await connection.execute(
+    await connection.execute(
         update(deliveries)
         .where(
             deliveries.c.event_id.in_([one.event.id for one in planned]),
@@ -279,8 +279,14 @@ async def send_again(connection: Connection, planned: Sequence[NewDelivery]) -> 
         )
         .values(_due_again())
     )
-    if changed.rowcount:
-        await destinations.mark_alive(connection, planned[0].destination)
+    await _open_destination(connection, planned[0].kind, planned[0].destination)
+
+
+async def _open_destination(connection: Connection, kind: RouteKind, destination: str) -> None:
+    """Let deliveries that were asked for be sent now; a platform's rate limit of a chat stays."""
+    await destinations.mark_alive(connection, destination)
+    if kind is RouteKind.WEBHOOK:
+        await destinations.end_pause(connection, destination)
 
 
 def _due_again() -> dict[str, Any]:

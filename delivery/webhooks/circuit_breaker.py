@@ -24,6 +24,10 @@ OPEN_AFTER = timedelta(seconds=10)
 """The time without a success after which an endpoint is paused, if enough attempts have failed."""
 MAX_PAUSE = timedelta(hours=1)
 DISABLE_AFTER = timedelta(days=5)
+SUCCESS_STORED_EVERY = timedelta(hours=1)
+"""How often a success of a healthy endpoint is stored: another replica, or an attempt at the same time, may
+have stored a failure since.
+"""
 _MAX_ENDPOINTS = 10_000
 
 
@@ -31,7 +35,7 @@ class EndpointHealth(Protocol):
     """The stored health of endpoints, for all replicas."""
 
     async def record_failure(self, endpoint: str, now: datetime) -> datetime:
-        """Store a failure; return since when no attempt has succeeded."""
+        """Store a failure; return since when no attempt has succeeded, or since its owner changed it."""
 
     async def record_success(self, endpoint: str) -> None:
         """Store a success."""
@@ -47,6 +51,11 @@ class _FailureStreak:
 
     began: datetime
     count: int = 0
+
+    def restart_after(self, since: datetime) -> None:
+        """Begin again if the stored failures began later: a success elsewhere, or the owner, ended these."""
+        if since > self.began:
+            self.began, self.count = since, 1
 
 
 def pause_after(failing_for: timedelta, failures: int) -> timedelta | None:
@@ -69,8 +78,8 @@ class CircuitBreakerSink(Sink):
         self._inner = inner
         self._health = health
         self._now = now
-        self._streaks: OrderedDict[str, _FailureStreak | None] = OrderedDict()
-        """The endpoints that were called last; None: the last attempt succeeded."""
+        self._called: OrderedDict[str, _FailureStreak | datetime] = OrderedDict()
+        """The endpoints that were called last: their failures, or when a success was stored."""
 
     async def send(self, delivery: Delivery) -> Outcome:
         """Attempt once by the wrapped sink, and update the endpoint's health by the outcome."""
@@ -82,17 +91,20 @@ class CircuitBreakerSink(Sink):
         return outcome
 
     async def _handle_success(self, endpoint: str) -> None:
-        is_healthy = endpoint in self._streaks and self._streaks[endpoint] is None
-        self._store(endpoint, None)
-        if not is_healthy:
-            await self._health.record_success(endpoint)
+        known, now = self._called.get(endpoint), self._now()
+        if isinstance(known, datetime) and now - known < SUCCESS_STORED_EVERY:
+            return
+        self._store(endpoint, now)
+        await self._health.record_success(endpoint)
 
     async def _handle_failure(self, endpoint: str, outcome: Outcome) -> Outcome:
         now = self._now()
-        streak = self._streaks.get(endpoint) or _FailureStreak(began=now)
+        known = self._called.get(endpoint)
+        streak = known if isinstance(known, _FailureStreak) else _FailureStreak(began=now)
         streak.count += 1
         self._store(endpoint, streak)
         since = await self._health.record_failure(endpoint, now)
+        streak.restart_after(since)
         if now - since >= DISABLE_AFTER:
             why = f"disabled after {DISABLE_AFTER.days} days without a success; last error: {outcome.detail}"
             return replace(outcome, kind=OutcomeKind.GIVE_UP, disable_endpoint=True, detail=why)
@@ -101,8 +113,8 @@ class CircuitBreakerSink(Sink):
             return outcome
         return replace(outcome, pause_destination=True, retry_after=pause.total_seconds())
 
-    def _store(self, endpoint: str, streak: _FailureStreak | None) -> None:
-        self._streaks[endpoint] = streak
-        self._streaks.move_to_end(endpoint)
-        if len(self._streaks) > _MAX_ENDPOINTS:
-            self._streaks.popitem(last=False)
+    def _store(self, endpoint: str, known: _FailureStreak | datetime) -> None:
+        self._called[endpoint] = known
+        self._called.move_to_end(endpoint)
+        if len(self._called) > _MAX_ENDPOINTS:
+            self._called.popitem(last=False)

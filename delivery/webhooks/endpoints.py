@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.database.tables import IS_OPEN, deliveries, destinations, endpoints, routes, streams
 from delivery.deliveries.attempt import DeliveryState
+from delivery.deliveries.destinations import end_pause
 
 DELETED = "the endpoint no longer exists"
 """Why the deliveries of a deleted endpoint end."""
@@ -105,11 +106,20 @@ async def add(connection: Connection, endpoint: Endpoint) -> None:
     )
 
 
-async def update_endpoint(connection: Connection, endpoint: Endpoint) -> None:
-    """Update all fields of an endpoint except account, origin and trust."""
+async def update_endpoint(connection: Connection, endpoint: Endpoint, *, before: Endpoint) -> Endpoint:
+    """Update all fields of an endpoint except account, origin and trust, and return it.
+
+    One that is enabled again or has another URL starts over, without its earlier failures; then what waits
+    for the end of a pause is due.
+    """
+    if before.disabled_at is not None or before.url != endpoint.url:
+        endpoint = replace(endpoint, failing_since=None)
     await connection.execute(
         update(endpoints).where(endpoints.c.id == endpoint.id).values(_columns(endpoint))
     )
+    if endpoint.failing_since is None:
+        await end_pause(connection, endpoint.id)
+    return endpoint
 
 
 async def get(

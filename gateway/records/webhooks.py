@@ -127,7 +127,7 @@ async def rotate(connection: Connection, vault: Vault, account: str, id_or_name:
     endpoint = await get(connection, account, id_or_name)
     text = new_secret()
     changed = with_rotated_secret(vault, endpoint, text)
-    await store.update_endpoint(connection, changed)
+    changed = await store.update_endpoint(connection, changed, before=endpoint)
     return EndpointWithSecret(endpoint=changed, secret=text)
 
 
@@ -166,11 +166,10 @@ async def sync_agent_webhook(
         return created.secret
     if present.url != hook.url:
         check(hook.url)
+    changed = replace(present, url=hook.url, events=hook.events, disabled_at=None, disabled_why=None)
     if given is not None and _present_secret(vault, present) != given:
-        present = with_rotated_secret(vault, present, given)
-    await store.update_endpoint(
-        connection, replace(present, url=hook.url, events=hook.events, disabled_at=None, disabled_why=None)
-    )
+        changed = with_rotated_secret(vault, changed, given)
+    await store.update_endpoint(connection, changed, before=present)
     return None
 
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, StrictStr
 
 from delivery.broker.port import WorkQueue
 from delivery.database.engine import Connection
-from delivery.deliveries import queries
+from delivery.deliveries import destinations, queries
 from delivery.deliveries import store as delivery_store
 from delivery.deliveries.queries import ReplayFilter
 from delivery.deliveries.route import RouteKind
@@ -91,6 +91,7 @@ async def send_test_event(call: ApiCall[NoContent, NoContent]) -> WebhookTestRes
     async with call.context.database.begin() as connection:
         endpoint = await _get_enabled(connection, call)
         await delivery_store.create(connection, [_new_delivery(endpoint, event)])
+        await destinations.end_pause(connection, endpoint.id)
         (delivery,) = await queries.list_for_event(connection, event.id, endpoint.id)
     core.transactions.wake_soon(WorkQueue.HOOK, endpoint.id, account=call.account)
     return WebhookTestResponse(event=event.id, delivery=delivery.id)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr
 from sqlalchemy.exc import IntegrityError
 
+from delivery.broker.port import WorkQueue
 from delivery.database.clock import utc_now
 from delivery.webhooks import endpoints as store
 from delivery.webhooks.endpoints import Endpoint
@@ -152,9 +153,10 @@ async def update_webhook(call: ApiCall[WebhookUpdate, NoContent]) -> WebhookEndp
             why = None if body.enabled else present.disabled_why or "switched off by its owner"
             changed = replace(changed, disabled_at=now, disabled_why=why, failing_since=None)
         try:
-            await store.update_endpoint(connection, changed)
+            changed = await store.update_endpoint(connection, changed, before=present)
         except IntegrityError as error:
             raise RecordNameTaken(f"there is already a webhook named {body.name!r}") from error
+    call.services.transactions.wake_soon(WorkQueue.HOOK, changed.id, account=call.account)
     return to_response(changed)
 
 

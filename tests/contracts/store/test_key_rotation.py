@@ -53,7 +53,9 @@ async def _fill(database: Database, vault: Vault, many: int) -> tuple[str, str]:
             connection, vault, account.id, url=CallableUrl("https://example.org/"), events=("*",), name="h"
         )
         await endpoints.update_endpoint(
-            connection, webhooks.with_rotated_secret(vault, reported.endpoint, "whsec_" + "a" * 32)
+            connection,
+            webhooks.with_rotated_secret(vault, reported.endpoint, "whsec_" + "a" * 32),
+            before=reported.endpoint,
         )
         conversation = Conversation(id=new_id("cnv"), account=account.id, agent="agt", created_at=now)
         await conversation_store.insert_conversation(connection, conversation)

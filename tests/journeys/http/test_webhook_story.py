@@ -124,6 +124,33 @@ async def test_a_closed_endpoint_is_opened_and_called_again(
     assert json.loads(requests[1].body)["id"] == missed
 
 
+@pytest.mark.parametrize("resumes", ["test", "enable", "url", "retry", "replay"])
+async def test_an_endpoint_whose_owner_acts_is_called_before_its_pause_ends(
+    running: GatewayProcess, receiver: WebhookReceiver, resumes: str
+) -> None:
+    """A pause of an hour holds an event; a test, a change, a retry or a replay of the owner ends it."""
+    receiver.script.append(respond(503, Retry_After="3600"))
+    made = await ask(running, "POST", "/accounts/me/webhooks", {"url": receiver.url})
+    path = f"/accounts/me/webhooks/{made['id']}"
+    await ask(running, "POST", f"/webhooks/{made['id']}/test")
+    await wait_for_requests(receiver, 1)
+    paused = await wait_for_state(running, "retrying")
+    turn = await start_turn(running, "!echo hello")
+    held = await wait_for_state(running, "pending")
+    assert held["turn"] == turn["turnId"]
+    await {
+        "test": lambda: ask(running, "POST", f"/webhooks/{made['id']}/test"),
+        "enable": lambda: ask(running, "PATCH", path, {"enabled": True}),
+        "url": lambda: ask(running, "PATCH", path, {"url": f"{receiver.url}?v=2"}),
+        "retry": lambda: ask(running, "POST", f"/deliveries/{paused['id']}/retry"),
+        "replay": lambda: ask(running, "POST", f"/webhooks/{made['id']}/replay", {"ids": [held["event"]]}),
+    }[resumes]()
+    async with asyncio.timeout(PATIENCE):
+        while held["event"] not in {one.headers["webhook-id"] for one in receiver.requests}:
+            receiver.request_received.clear()
+            await receiver.request_received.wait()
+
+
 async def test_both_secrets_sign_after_a_rotation(running: GatewayProcess, receiver: WebhookReceiver) -> None:
     """A test event after a rotation is verified with the new secret and with the old one."""
     made = await ask(running, "POST", "/accounts/me/webhooks", {"url": receiver.url})

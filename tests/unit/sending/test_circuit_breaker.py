@@ -142,3 +142,30 @@ async def test_what_the_receiver_asks_for_is_not_overridden() -> None:
     receiver.outcome = Outcome(kind=OutcomeKind.RETRY, retry_after=3600, pause_destination=True)
     outcomes = [await sink.send(_delivery()) for _ in range(6)]
     assert {one.retry_after for one in outcomes} == {3600}
+
+
+async def test_a_failure_stored_beside_a_success_does_not_disable_a_healthy_endpoint() -> None:
+    """An attempt at the same time, or another replica, stores a failure; later successes still clear it."""
+    sink, receiver, health, clock = _make_sink()
+    receiver.outcome = DELIVERED
+    await sink.send(_delivery())
+    await health.record_failure("whk_1", clock.now)
+    for _ in range(5):
+        clock.now += timedelta(days=1)
+        await sink.send(_delivery())
+    receiver.outcome = FAILED
+    assert not (await sink.send(_delivery())).disable_endpoint
+
+
+async def test_an_endpoint_that_starts_over_is_not_paused_for_its_earlier_failures() -> None:
+    """The owner has changed or enabled it: the first failure after that is the first of a new count."""
+    sink, _receiver, health, clock = _make_sink()
+    for _ in range(6):
+        clock.now += timedelta(minutes=1)
+        await sink.send(_delivery())
+    health.since = None
+    clock.now += timedelta(minutes=1)
+    outcomes = [await sink.send(_delivery()) for _ in range(6)]
+    assert not any(one.pause_destination for one in outcomes)
+    clock.now += timedelta(seconds=10)
+    assert (await sink.send(_delivery())).retry_after == 5
