@@ -49,6 +49,7 @@ RECORD = "record"
 class Endpoint:
     """A URL that receives events; `secret` and `previous_secret` are encrypted, `events` are patterns.
 
+    `previous_secret` has one or more secrets, separated by spaces, that sign too until `previous_until`.
     `ordered`: an event waits until the one before it is delivered or dead-lettered. `failing_since`: no
     attempt has succeeded since then.
     """

@@ -25,7 +25,10 @@ from gateway.store.accounts import accounts
 log = structlog.get_logger(__name__)
 
 ROTATION_OVERLAP = timedelta(hours=24)
-"""How long the previous secret is used for a second signature after a rotation."""
+"""How long the secrets before are used for further signatures after a rotation."""
+
+MAX_PREVIOUS = 5
+"""Secrets before the present one that sign; a rotation beyond that drops the oldest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +46,20 @@ def secret_associated_data(endpoint: str, field: str = "secret") -> AssociatedDa
 
 def active_secrets(vault: Vault, endpoint: Endpoint, *, now: datetime | None = None) -> tuple[str, ...]:
     """Return the secrets that sign now, the newest first."""
-    found = [vault.decrypt(secret_associated_data(endpoint.id), endpoint.secret)]
+    present = vault.decrypt(secret_associated_data(endpoint.id), endpoint.secret)
+    return (present, *_previous_secrets(vault, endpoint, now=now or utc_now()))
+
+
+def _previous_secrets(vault: Vault, endpoint: Endpoint, *, now: datetime) -> list[str]:
+    """Return the secrets before the present one that still sign, the newest first; raises DecryptionFailed.
+
+    They are stored as one text, separated by spaces, which no secret contains.
+    """
     until = endpoint.previous_until
-    if endpoint.previous_secret is not None and until is not None and until > (now or utc_now()):
-        found.append(
-            vault.decrypt(secret_associated_data(endpoint.id, "previous_secret"), endpoint.previous_secret)
-        )
-    return tuple(found)
+    if endpoint.previous_secret is None or until is None or until <= now:
+        return []
+    place = secret_associated_data(endpoint.id, "previous_secret")
+    return vault.decrypt(place, endpoint.previous_secret).split()
 
 
 async def create(
@@ -102,14 +112,23 @@ async def create_for_turn(
 def with_rotated_secret(
     vault: Vault, endpoint: Endpoint, text: str, *, now: datetime | None = None
 ) -> Endpoint:
-    """Return the endpoint with a new secret; the present one also signs for a day if it can be decrypted."""
+    """Return the endpoint with a new secret; those that sign now also sign for a day more.
+
+    So a receiver that has the secret before two rotations has a day too. One that cannot be decrypted ends.
+    """
+    now = now or utc_now()
     present = _present_secret(vault, endpoint)
+    try:
+        earlier = _previous_secrets(vault, endpoint, now=now)
+    except DecryptionFailed:
+        earlier = []
+    previous = " ".join(([present] if present else []) + earlier[: MAX_PREVIOUS - 1])
     previous_place = secret_associated_data(endpoint.id, "previous_secret")
     return replace(
         endpoint,
         secret=vault.encrypt(secret_associated_data(endpoint.id), text).encode(),
-        previous_secret=None if present is None else vault.encrypt(previous_place, present).encode(),
-        previous_until=None if present is None else (now or utc_now()) + ROTATION_OVERLAP,
+        previous_secret=vault.encrypt(previous_place, previous).encode() if previous else None,
+        previous_until=now + ROTATION_OVERLAP if previous else None,
     )
 
 
@@ -124,7 +143,7 @@ def _present_secret(vault: Vault, endpoint: Endpoint) -> str | None:
 
 async def rotate(connection: Connection, vault: Vault, account: str, id_or_name: str) -> EndpointWithSecret:
     """Give an endpoint record a new secret, which is returned only once; raises RecordNotFound."""
-    endpoint = await get(connection, account, id_or_name)
+    endpoint = await get(connection, account, id_or_name, locked=True)
     text = new_secret()
     changed = with_rotated_secret(vault, endpoint, text)
     changed = await store.update_endpoint(connection, changed, before=endpoint)

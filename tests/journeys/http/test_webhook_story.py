@@ -151,15 +151,18 @@ async def test_an_endpoint_whose_owner_acts_is_called_before_its_pause_ends(
             await receiver.request_received.wait()
 
 
-async def test_both_secrets_sign_after_a_rotation(running: GatewayProcess, receiver: WebhookReceiver) -> None:
-    """A test event after a rotation is verified with the new secret and with the old one."""
+@pytest.mark.parametrize("rotations", [1, 2])
+async def test_both_secrets_sign_after_a_rotation(
+    running: GatewayProcess, receiver: WebhookReceiver, rotations: int
+) -> None:
+    """A test event is verified with the new secret and with the old one, also if a rotation is repeated."""
     made = await ask(running, "POST", "/accounts/me/webhooks", {"url": receiver.url})
-    rotated = await ask(running, "POST", f"/webhooks/{made['id']}/rotate")
+    rotated = [await ask(running, "POST", f"/webhooks/{made['id']}/rotate") for _ in range(rotations)]
     await ask(running, "POST", f"/webhooks/{made['id']}/test")
     (request,) = await wait_for_requests(receiver, 1)
-    for secret in (made["secret"], rotated["secret"]):
+    for secret in (made["secret"], *(one["secret"] for one in rotated)):
         assert Webhook(secret).verify(request.body, request.headers)["type"] == "webhook.test"
-    assert len(request.headers["webhook-signature"].split()) == 2
+    assert len(request.headers["webhook-signature"].split()) == 1 + rotations
 
 
 async def test_a_dead_letter_is_sent_again_on_request(
