@@ -77,6 +77,18 @@ def test_a_body_that_is_no_json_is_refused(body: bytes) -> None:
         parse_body(body)
 
 
+@pytest.mark.parametrize("depth", [200, 201, 950, 955, 960, 965, 970, 1000, 50_000])
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_no_depth_of_a_body_is_an_internal_error(depth: int, opening: bytes, closing: bytes) -> None:
+    """A body that can be read but not written as JSON is refused like one that cannot be read."""
+    body = opening * depth + b"1" + closing * depth
+    if depth == 200:
+        assert len(render_template("{{body}}", parse_body(body))) > depth
+        return
+    with pytest.raises(InvalidDelivery, match="nests deeper"):
+        parse_body(body)
+
+
 def test_fields_are_inserted() -> None:
     """Fields of objects and items of lists are JSON; what is not there is null."""
     payload = {"issue": {"title": "It's <b>", "labels": ["bug"]}, "n": 3}
