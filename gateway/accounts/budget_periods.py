@@ -204,11 +204,17 @@ def render_share(counter: BudgetCounter, names: BudgetNames) -> str:
 
 
 def render_refusal(counter: BudgetCounter, names: BudgetNames) -> str:
-    """Return why a model request is refused, and when the budget begins again."""
-    budget = names.budget(counter)
+    """Return why a model request is refused, and when the next one may begin."""
+    budget, raised_by = names.budget(counter), _raised_by(names.whose(counter))
+    subject = f"{budget[0].upper()}{budget[1:]}"
+    if counter.used < counter.ceiling:
+        return (
+            f"{subject} has no room beside the running requests: {share_of(counter)}. "
+            f"Try again when they have ended; {raised_by} can raise it."
+        )
     return (
-        f"{budget[0].upper()}{budget[1:]} is used up: {share_of(counter)}. "
-        f"It begins again at {names.end(counter)}; {_raised_by(names.whose(counter))} can raise it."
+        f"{subject} is used up: {share_of(counter)}. "
+        f"It begins again at {names.end(counter)}; {raised_by} can raise it."
     )
 
 

@@ -133,7 +133,7 @@ class BudgetReservations:
                 await self._give_back(connection, account, left)
             changed = await store.change_counters(connection, account, wanted, only_below=True)
             if len(changed) < len(wanted):
-                refused = await _first_refused(connection, account, wanted, changed, now)
+                refused = await _first_refused(connection, account, wanted, changed)
                 raise BudgetUsedUp(refused, names)
             await self._add_earlier(connection, account, changed, names, now)
             await store.set_reservation(connection, new_usage(account, turn_input, now), wanted, until=until)
@@ -247,17 +247,11 @@ async def _first_refused(
     account: str,
     wanted: Sequence[CounterChange],
     changed: Sequence[BudgetCounter],
-    now: datetime,
 ) -> BudgetCounter:
     """Return a counter that is full, as it is without this request."""
     done = {(one.owner, one.period, one.kind) for one in changed}
     full = next(one for one in wanted if (one.owner, one.period, one.kind) not in done)
-    found = await store.list_counters(connection, account, now=now, owners=[full.owner])
-    return next(
-        replace(one, ceiling=full.ceiling)
-        for one in found
-        if (one.period, one.kind) == (full.period, full.kind)
-    )
+    return await store.get_full_counter(connection, account, full)
 
 
 async def count_earlier(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -158,8 +158,9 @@ async def change_counters(
 ) -> list[BudgetCounter]:
     """Add to counters in one statement and return those that were changed; the changes must be sorted.
 
-    `only_below`: a counter is changed only while what is used and reserved is below its new ceiling. Each
-    row is locked as it is changed, so replicas that compete see each other's changes.
+    `only_below`: a counter is changed only while what is used and reserved is below its new ceiling, and
+    takes the end that its period has now. Each row is locked as it is changed, so replicas that compete see
+    each other's changes.
     """
     asked = insert_on_conflict(table, connection.dialect.name).values(
         [
@@ -180,7 +181,7 @@ async def change_counters(
     added = {name: table.c[name] + asked.excluded[name] for name in ("used", "reserved")}
     statement = asked.on_conflict_do_update(
         index_elements=list(_KEY),
-        set_=added | ({"ceiling": asked.excluded.ceiling} if only_below else {}),
+        set_=added | ({name: asked.excluded[name] for name in ("ceiling", "ends_at")} if only_below else {}),
         where=table.c.used + table.c.reserved < asked.excluded.ceiling if only_below else None,
     ).returning(*_COLUMNS)
     return [_counter(row) for row in await connection.execute(statement)]
@@ -196,6 +197,16 @@ def counter_change(counter: BudgetCounter, *, used: int) -> CounterChange:
         ceiling=counter.ceiling,
         ends_at=counter.ends_at,
     )
+
+
+async def get_full_counter(connection: Connection, account: str, asked: CounterChange) -> BudgetCounter:
+    """Return the counter that has refused a change, with the limit and the end that the change has.
+
+    It is found by its key: the stored end is that of an earlier time zone if the account has changed its own.
+    """
+    key = (table.c.owner == asked.owner, table.c.period == asked.period, table.c.kind == asked.kind)
+    row = (await connection.execute(select(*_COLUMNS).where(table.c.account == account, *key))).one()
+    return replace(_counter(row), ceiling=asked.ceiling, ends_at=asked.ends_at)
 
 
 async def list_counters(

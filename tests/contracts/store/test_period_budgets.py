@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -136,7 +136,8 @@ async def test_competing_replicas_keep_a_budget(database: Database, account: str
         await other.close()
     refused = [one for one in ended if isinstance(one, AgentError)]
     assert len(refused) == 20
-    assert "model requests per day of this account is used up: 0 of 10, and 10 reserved" in str(refused[0])
+    assert "has no room beside the running requests: 0 of 10, and 10 reserved" in str(refused[0])
+    assert "Try again when they have ended" in str(refused[0])
     assert {(one.used, one.reserved) for one in await counters(database, account)} == {(10, 0)}
 
 
@@ -168,6 +169,19 @@ async def test_a_refused_request_reserves_nothing(database: Database, account: s
     assert await counters(database, account) == before
 
 
+async def test_a_day_ends_by_the_new_time_zone(database: Database, account: str) -> None:
+    """A full counter whose day has ended in the time zone before refuses with its end in the present one."""
+    await set_budget(database, account, day={"requests": 1})
+    morning = datetime(2030, 6, 15, 9, tzinfo=UTC)
+    before, after = (
+        BudgetReservations(database, timezone=zone, now=lambda now=now: now)
+        for zone, now in (("Asia/Tokyo", morning), ("UTC", morning + timedelta(hours=12)))
+    )
+    await run_turn(UsageMeter(database, Metrics(), {}, reservations=before), turn_input("trn_1"))
+    with pytest.raises(AgentError, match=r"used up: 1 of 1\. It begins again at 2030-06-16 00:00 \(UTC\)"):
+        await run_turn(UsageMeter(database, Metrics(), {}, reservations=after), turn_input("trn_2"))
+
+
 async def test_a_failed_request_gives_back(database: Database, account: str) -> None:
     """A request without an answer takes nothing of the budget."""
     meter, agent = UsageMeter(database, Metrics(), {}), CountingAgent()
@@ -184,7 +198,7 @@ async def test_a_dead_process_gives_back(database: Database, account: str) -> No
     meter = UsageMeter(database, Metrics(), {}, reservations=reservations)
     asked = turn_input("trn_1")
     await meter.reserve(account, asked, lambda: 1, is_first=True)
-    with pytest.raises(AgentError, match="used up: 0 of 1, and 1 reserved"):
+    with pytest.raises(AgentError, match="running requests: 0 of 1, and 1 reserved"):
         await meter.reserve(account, turn_input("trn_2"), lambda: 1, is_first=True)
     await meter.reserve(account, replace(asked, attempt=2), lambda: 1, is_first=True)
     assert [(one.used, one.reserved) for one in await counters(database, account)] == [(0, 1)]
