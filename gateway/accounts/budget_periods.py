@@ -11,13 +11,14 @@ from zoneinfo import ZoneInfo
 from gateway.agents.port import AgentSpec
 from gateway.store.accounts.budgets import (
     ACCOUNT_OWNER,
+    MICROS,
     BudgetCounter,
     BudgetKind,
     CounterChange,
     PeriodName,
+    to_units,
 )
 
-MICROS = 1_000_000
 WARNING_SHARE = 0.8
 """The share of a budget from which people are warned, once in each period."""
 
@@ -73,7 +74,7 @@ def limits_of(owner: str, period: PeriodName, budget: Mapping[str, Any] | None) 
     """Yield the limits of a budget (`requests`, `tokens`, `cost`); 0 means none."""
     for kind in BudgetKind:
         amount = (budget or {}).get(kind) or 0
-        ceiling = round(amount * MICROS) if kind is BudgetKind.COST else int(amount)
+        ceiling = to_units(kind, amount)
         if ceiling > 0:
             yield PeriodLimit(owner=owner, period=period, kind=kind, ceiling=ceiling)
 

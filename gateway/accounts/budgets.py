@@ -14,7 +14,7 @@ from delivery.background import log_errors
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database, ignore_deletions
 from delivery.deliveries.transactions import Transaction
-from gateway.accounts.budget_periods import MICROS, OUTPUT_ESTIMATE, BudgetAmount, agent_limits
+from gateway.accounts.budget_periods import OUTPUT_ESTIMATE, BudgetAmount, agent_limits
 from gateway.accounts.reservations import BudgetReservations, BudgetUsedUp, RequestReservation, new_usage
 from gateway.agents.port import (
     Agent,
@@ -33,7 +33,7 @@ from gateway.config.setting_types import ENTRY_PREFIX, SHELL, PriceSettings
 from gateway.observability.metrics import Metrics
 from gateway.store.accounts import budgets
 from gateway.store.accounts import usage as store
-from gateway.store.accounts.budgets import BudgetCounter, BudgetLimits
+from gateway.store.accounts.budgets import MICROS, BudgetCounter, BudgetLimits
 from gateway.store.accounts.usage import Amount, UsageRow
 from gateway.store.turns.claims import ClaimedConversation
 

@@ -128,6 +128,24 @@ class BudgetReservations:
         wanted = reservation_of(limits, estimate, now=now, timezone=zone)
         until = now + timedelta(seconds=2 * (agent.limits.step_timeout or 3600) * len(agent.models) + 60)
         reserved = RequestReservation(changes=wanted, until=until, names=names)
+        try:
+            await self._take(account, turn_input, reserved, now=now, is_first=is_first)
+        except BudgetUsedUp:
+            async with self._database.begin() as connection:
+                await store.update_limits(connection, account, wanted)
+            raise
+        return reserved
+
+    async def _take(
+        self,
+        account: str,
+        turn_input: TurnInput,
+        reserved: RequestReservation,
+        *,
+        now: datetime,
+        is_first: bool,
+    ) -> None:
+        wanted, names = reserved.changes, reserved.names
         async with self._database.begin() as connection:
             if is_first and (left := await store.get_reservation(connection, turn_input.turn)):
                 await self._give_back(connection, account, left)
@@ -136,8 +154,8 @@ class BudgetReservations:
                 refused = await _first_refused(connection, account, wanted, changed)
                 raise BudgetUsedUp(refused, names)
             await self._add_earlier(connection, account, changed, names, now)
-            await store.set_reservation(connection, new_usage(account, turn_input, now), wanted, until=until)
-        return reserved
+            row = new_usage(account, turn_input, now)
+            await store.set_reservation(connection, row, wanted, until=reserved.until)
 
     @staticmethod
     async def _add_earlier(
@@ -175,7 +193,7 @@ class BudgetReservations:
             replace(one, used=used.of(one.kind), reserved=-one.reserved if held else 0)
             for one in reserved.changes
         ]
-        changed = await store.change_counters(connection, account, changes, only_below=False)
+        changed = await _end_reservation(connection, account, changes)
         return [one for one in changed if not one.warned and one.used >= one.ceiling * WARNING_SHARE]
 
     async def warn(
@@ -213,7 +231,18 @@ class BudgetReservations:
     @staticmethod
     async def _give_back(connection: Connection, account: str, changes: Sequence[CounterChange]) -> None:
         negated = [replace(one, reserved=-one.reserved) for one in changes]
-        await store.change_counters(connection, account, negated, only_below=False)
+        await _end_reservation(connection, account, negated)
+
+
+async def _end_reservation(
+    connection: Connection, account: str, changes: Sequence[CounterChange]
+) -> list[BudgetCounter]:
+    """Change the counters of a request that has ended; return those that still have a limit."""
+    changed = await store.change_counters(connection, account, changes, only_below=False)
+    limited = [one for one in changed if one.ceiling > 0]
+    if len(limited) < len(changed):
+        await store.delete_unlimited(connection, account)
+    return limited
 
 
 def new_usage(account: str, turn_input: TurnInput, now: datetime) -> UsageRow:

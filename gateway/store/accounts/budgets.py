@@ -34,6 +34,8 @@ from gateway.store.tables import accounts
 ACCOUNT_OWNER = ""
 """The owner of an account's own counters."""
 
+MICROS = 1_000_000
+
 _DAY_LENGTH = len("2030-01-31")
 
 
@@ -120,16 +122,54 @@ async def lock(connection: Connection, account: str) -> None:
 
 
 async def set_budget(connection: Connection, account: str, limits: Mapping[str, Any]) -> None:
-    """Set the budgets of an account; counters without a limit are not kept, so a new limit starts at zero.
+    """Set the budgets of an account, and the limits of its counters; those without a limit are not kept.
 
-    One with a reservation stays, because the end of the request changes it.
+    So a limit that is set later begins with all earlier usage. One with a reservation stays with the limit 0
+    until the request ends.
     """
     await connection.execute(delete(budgets).where(budgets.c.account == account))
     if limits:
         await connection.execute(insert(budgets).values(account=account, limits=dict(limits)))
-    for counter in await list_counters(connection, account, now=utc_now(), owners=[ACCOUNT_OWNER]):
-        if not (limits.get(counter.period_name) or {}).get(counter.kind):
-            await connection.execute(delete(table).where(_is(account, counter), table.c.reserved == 0))
+    rows = await connection.execute(
+        select(*_COLUMNS).where(
+            table.c.account == account, table.c.owner == ACCOUNT_OWNER, table.c.ends_at > utc_now()
+        )
+    )
+    for counter in [_counter(row) for row in rows]:
+        amount = (limits.get(counter.period_name) or {}).get(counter.kind) or 0
+        await _set_ceiling(connection, account, counter, to_units(counter.kind, amount))
+    await delete_unlimited(connection, account)
+
+
+async def _set_ceiling(connection: Connection, account: str, counter: BudgetCounter, ceiling: int) -> None:
+    await connection.execute(update(table).where(_is(account, counter)).values(ceiling=ceiling))
+
+
+async def delete_unlimited(connection: Connection, account: str) -> None:
+    """Delete the counters of an account whose limit was removed, and which hold no reservation."""
+    await connection.execute(
+        delete(table).where(table.c.account == account, table.c.ceiling == 0, table.c.reserved <= 0)
+    )
+
+
+async def update_limits(connection: Connection, account: str, changes: Sequence[CounterChange]) -> None:
+    """Store the present limits and ends of the counters that these changes are for, without the changes."""
+    for one in changes:
+        await connection.execute(
+            update(table)
+            .where(
+                table.c.account == account,
+                table.c.owner == one.owner,
+                table.c.period == one.period,
+                table.c.kind == one.kind,
+            )
+            .values(ceiling=one.ceiling, ends_at=one.ends_at)
+        )
+
+
+def to_units(kind: BudgetKind, amount: float) -> int:
+    """Return an amount of a budget as counters have it."""
+    return round(amount * MICROS) if kind is BudgetKind.COST else int(amount)
 
 
 async def get_person_budget(connection: Connection, account: str, subject: str) -> Mapping[str, Any] | None:
@@ -212,8 +252,8 @@ async def get_full_counter(connection: Connection, account: str, asked: CounterC
 async def list_counters(
     connection: Connection, account: str, *, now: datetime, owners: Sequence[str] | None = None
 ) -> list[BudgetCounter]:
-    """Return the counters of the present day and month, of all owners or of some."""
-    query = select(*_COLUMNS).where(table.c.account == account, table.c.ends_at > now)
+    """Return the counters with a limit of the present day and month, of all owners or of some."""
+    query = select(*_COLUMNS).where(table.c.account == account, table.c.ends_at > now, table.c.ceiling > 0)
     if owners is not None:
         query = query.where(table.c.owner.in_(owners))
     rows = await connection.execute(query.order_by(table.c.owner, table.c.period, table.c.kind).limit(1000))

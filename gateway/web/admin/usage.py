@@ -8,11 +8,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from delivery.database.clock import utc_now
-from gateway.accounts.budget_periods import MICROS
 from gateway.accounts.budgets import usage_by_agent
 from gateway.store.accounts import budgets
 from gateway.store.accounts import usage as store
-from gateway.store.accounts.budgets import BudgetCounter, BudgetKind
+from gateway.store.accounts.budgets import MICROS, BudgetCounter, BudgetKind
 from gateway.store.accounts.usage import Amount
 from gateway.web.admin.operator_accounts import require_account
 from gateway.web.api.persons import BudgetCost, BudgetCount, PeriodBudget

@@ -227,7 +227,7 @@ async def test_an_expired_reservation_is_given_back_once(database: Database, acc
 
 
 async def test_a_limit_is_removed_while_a_request_runs(database: Database, account: str) -> None:
-    """The request's end finds its counter, so that a later limit does not begin below zero."""
+    """No budget is shown then, and a limit that is set again begins with all that was used."""
     await set_budget(database, account, day={"tokens": 5000})
     meter, agent = UsageMeter(database, Metrics(), {}), CountingAgent()
     agent.may_answer.clear()
@@ -235,9 +235,32 @@ async def test_a_limit_is_removed_while_a_request_runs(database: Database, accou
     async with asyncio.timeout(60):
         await agent.asking.wait()
     await set_budget(database, account)
+    assert await counters(database, account) == []
     agent.may_answer.set()
     await running
-    assert [(one.used, one.reserved) for one in await counters(database, account)] == [(100, 0)]
+    await run_turn(meter, turn_input("trn_2"))
+    assert await counters(database, account) == []
+    await set_budget(database, account, day={"tokens": 5000})
+    await run_turn(meter, turn_input("trn_3"))
+    assert [(one.used, one.reserved) for one in await counters(database, account)] == [(300, 0)]
+
+
+async def test_a_lowered_limit_is_shown(database: Database, account: str) -> None:
+    """The account's is shown at once; that of an agent as soon as it refuses a request."""
+    meter = UsageMeter(database, Metrics(), {})
+    await set_budget(database, account, day={"tokens": 5000})
+    await run_turn(meter, turn_input("trn_1", budget_day_requests=9))
+    await set_budget(database, account, day={"tokens": 200}, month={"cost": 2.5})
+    assert {(one.owner, one.ceiling) for one in await counters(database, account)} == {
+        ("", 200),
+        ("agt_1", 9),
+    }
+    with pytest.raises(AgentError, match="used up: 1 of 1"):
+        await run_turn(meter, turn_input("trn_2", budget_day_requests=1))
+    assert {(one.owner, one.ceiling) for one in await counters(database, account)} == {
+        ("", 200),
+        ("agt_1", 1),
+    }
 
 
 async def test_people_are_warned_once(database: Database, account: str) -> None:
