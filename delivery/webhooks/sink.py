@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -136,7 +137,9 @@ def outcome_for_response(response: EgressResponse, *, now: datetime) -> Outcome:
 def _describe(error: Exception) -> str:
     """Describe the failure without the URL, which may contain a token."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return "the receiver's TLS certificate is not valid"
+        cause = error.certificate_error
+        reason = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else ""
+        return f"the receiver's TLS certificate is not valid{f': {reason}' if reason else ''}"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "the receiver's name cannot be resolved"
     if isinstance(error, aiohttp.ClientConnectorError):

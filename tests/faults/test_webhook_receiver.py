@@ -250,13 +250,13 @@ async def test_cookies_of_one_answer_are_not_sent_again() -> None:
 
 
 async def test_a_bad_certificate_is_a_failure_and_nothing_is_sent() -> None:
-    """A receiver with an untrusted certificate gets no request; the delivery is retried later."""
+    """A receiver with an untrusted certificate gets no request; the attempt log has the reason."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     async with open_sink(tls=_self_signed(context)) as (sink, receiver):
         outcome = await sink.send(DELIVERY)
     assert (outcome.kind, outcome.detail) == (
         OutcomeKind.RETRY,
-        "the receiver's TLS certificate is not valid",
+        "the receiver's TLS certificate is not valid: self-signed certificate",
     )
     assert not receiver.requests
 

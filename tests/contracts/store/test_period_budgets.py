@@ -173,10 +173,8 @@ async def test_a_day_ends_by_the_new_time_zone(database: Database, account: str)
     """A full counter whose day has ended in the time zone before refuses with its end in the present one."""
     await set_budget(database, account, day={"requests": 1})
     morning = datetime(2030, 6, 15, 9, tzinfo=UTC)
-    before, after = (
-        BudgetReservations(database, timezone=zone, now=lambda now=now: now)
-        for zone, now in (("Asia/Tokyo", morning), ("UTC", morning + timedelta(hours=12)))
-    )
+    before = BudgetReservations(database, timezone="Asia/Tokyo", now=lambda: morning)
+    after = BudgetReservations(database, timezone="UTC", now=lambda: morning + timedelta(hours=12))
     await run_turn(UsageMeter(database, Metrics(), {}, reservations=before), turn_input("trn_1"))
     with pytest.raises(AgentError, match=r"used up: 1 of 1\. It begins again at 2030-06-16 00:00 \(UTC\)"):
         await run_turn(UsageMeter(database, Metrics(), {}, reservations=after), turn_input("trn_2"))
