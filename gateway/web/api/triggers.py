@@ -20,6 +20,7 @@ from gateway.conversations.submissions.submission import (
     UnknownTarget,
     WrongAgent,
 )
+from gateway.files.storage_quota import MESSAGE_BYTES
 from gateway.records.fields import Whsec
 from gateway.schedules.triggers import (
     MAX_TEMPLATE,
@@ -159,13 +160,16 @@ async def fire(call: ApiCall[NoContent, NoContent]) -> TriggerFired:
             own_turn=True,
             notify=True,
         )
-        submitted = await call.services.submissions.submit(submission)
+        async with call.services.file_services.quota.reserve(
+            submission.account, len(submission.text.encode()), at_least=MESSAGE_BYTES
+        ):
+            submitted = await call.services.submissions.submit(submission)
     except InvalidDelivery as error:
         raise HttpProblem(400, str(error)) from None
     except IdempotencyKeyReused as error:
         raise HttpProblem(409, str(error)) from None
     except QueueFull as error:
-        raise HttpProblem(429, str(error)) from None
+        raise HttpProblem(429, str(error), headers={"Retry-After": "5"}) from None
     return TriggerFired(
         turnId=submitted.turn, conversationId=submitted.conversation, repeated=submitted.repeated
     )

@@ -58,3 +58,20 @@ async def test_a_signed_request_starts_one_turn(tmp_path: Path) -> None:
         async with session.delete(f"{PATH}/{made['id']}") as answer:
             assert answer.status == 204
         assert (await post(hub))[0] == 401
+
+
+async def test_a_request_that_does_not_fit_into_the_storage_is_refused(tmp_path: Path) -> None:
+    """A trigger's input counts like a message over HTTP: 413 names the limit, and less is accepted."""
+    env = {"DOVECOTE_FILES__ACCOUNT_BYTES": "20000"}
+    async with gateway(tmp_path / "data", env=env) as process, process.http() as session:
+        async with session.post(PATH, json={"conversation": "alerts", "template": "{{body}}"}) as answer:
+            made = await answer.json()
+        for content, expected in ((b"x" * 30_000, 413), (b"x", 202)):
+            body = b'"' + content + b'"'
+            headers = sign([made["secret"]], message_id="one", moment=datetime.now(UTC), body=body)
+            async with (
+                aiohttp.ClientSession(process.url) as outsider,
+                outsider.post(made["path"], data=body, headers=headers) as answer,
+            ):
+                assert answer.status == expected
+                assert expected == 202 or "20 kB" in (await answer.json())["detail"]
