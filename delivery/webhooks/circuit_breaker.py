@@ -6,6 +6,8 @@ An open circuit is a pause of the destination: nothing is sent to the endpoint u
 receiver costs other endpoints nothing. The pause is half of the time for which the endpoint has failed, and
 at most an hour. So it depends on the length of an outage and not on the number of events during it: a
 receiver that restarts is not paused, however many events it misses.
+
+The first attempt of an event never disables the endpoint: five days may have passed without any event.
 """
 
 from __future__ import annotations
@@ -87,7 +89,7 @@ class CircuitBreakerSink(Sink):
         if outcome.kind is OutcomeKind.DELIVERED:
             await self._handle_success(delivery.target)
         elif outcome.kind is OutcomeKind.RETRY:
-            return await self._handle_failure(delivery.target, outcome)
+            return await self._handle_failure(delivery, outcome)
         return outcome
 
     async def _handle_success(self, endpoint: str) -> None:
@@ -97,15 +99,15 @@ class CircuitBreakerSink(Sink):
         self._store(endpoint, now)
         await self._health.record_success(endpoint)
 
-    async def _handle_failure(self, endpoint: str, outcome: Outcome) -> Outcome:
-        now = self._now()
+    async def _handle_failure(self, delivery: Delivery, outcome: Outcome) -> Outcome:
+        endpoint, now = delivery.target, self._now()
         known = self._called.get(endpoint)
         streak = known if isinstance(known, _FailureStreak) else _FailureStreak(began=now)
         streak.count += 1
         self._store(endpoint, streak)
         since = await self._health.record_failure(endpoint, now)
         streak.restart_after(since)
-        if now - since >= DISABLE_AFTER:
+        if now - since >= DISABLE_AFTER and delivery.attempt > 1:
             why = f"disabled after {DISABLE_AFTER.days} days without a success; last error: {outcome.detail}"
             return replace(outcome, kind=OutcomeKind.GIVE_UP, disable_endpoint=True, detail=why)
         pause = pause_after(now - streak.began, streak.count)

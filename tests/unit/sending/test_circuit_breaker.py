@@ -52,7 +52,7 @@ class ManualClock:
         return self.now
 
 
-def _delivery() -> Delivery:
+def _delivery(attempt: int = 2) -> Delivery:
     return Delivery(
         id="dlv_1",
         account="acc_1",
@@ -64,7 +64,7 @@ def _delivery() -> Delivery:
         target="whk_1",
         part=0,
         body=b"{}",
-        attempt=1,
+        attempt=attempt,
     )
 
 
@@ -134,6 +134,15 @@ async def test_an_endpoint_that_fails_for_five_days_is_disabled() -> None:
     assert outcome.disable_endpoint
     assert "5 days" in outcome.detail
     assert "500" in outcome.detail
+
+
+async def test_an_endpoint_without_events_is_not_disabled_by_a_first_attempt() -> None:
+    """An event failed, and the next one came a week later: its first failure is retried, its second disables."""
+    sink, _receiver, _rows, clock = _make_sink()
+    await sink.send(_delivery(attempt=8))
+    clock.now += timedelta(days=7)
+    assert (await sink.send(_delivery(attempt=1))).kind is OutcomeKind.RETRY
+    assert (await sink.send(_delivery(attempt=2))).disable_endpoint
 
 
 async def test_what_the_receiver_asks_for_is_not_overridden() -> None:
