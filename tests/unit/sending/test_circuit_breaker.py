@@ -137,7 +137,7 @@ async def test_an_endpoint_that_fails_for_five_days_is_disabled() -> None:
 
 
 async def test_an_endpoint_without_events_is_not_disabled_by_a_first_attempt() -> None:
-    """An event failed, and the next one came a week later: its first failure is retried, its second disables."""
+    """The next event comes a week after a failed one: its first failure is retried, its second disables."""
     sink, _receiver, _rows, clock = _make_sink()
     await sink.send(_delivery(attempt=8))
     clock.now += timedelta(days=7)
