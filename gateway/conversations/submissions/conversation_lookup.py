@@ -36,7 +36,10 @@ async def _with_agent(tx: Transaction, conversation: Conversation, submission: S
         return conversation
     agent = await _get_agent_id(tx, submission.account, submission.agent)
     if agent != conversation.agent and not await _change_agent(tx, conversation, agent):
-        raise WrongAgent(f"conversation {conversation.id} belongs to agent {conversation.agent}")
+        raise WrongAgent(
+            f"conversation {conversation.id} belongs to agent {conversation.agent}: name that agent, or "
+            "another conversation"
+        )
     return replace(conversation, agent=agent)
 
 
