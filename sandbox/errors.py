@@ -14,6 +14,8 @@ A command's own time-out is an ExecResult, not an error.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, Literal
 
 Remedy = Literal["retry", "give_up", "operator"]
@@ -62,6 +64,26 @@ class FeatureUnsupported(SandboxError):
     """This provider does not have the feature."""
 
     remedy = "give_up"
+
+
+ErrorTable = Sequence[tuple[type[BaseException], type[SandboxError]]]
+"""Our error for each class of a vendor's client; the first matching row applies."""
+
+
+@contextmanager
+def translate_by(table: ErrorTable, vendor: str) -> Iterator[None]:
+    """Translate the errors of a vendor's client; ours pass.
+
+    An error without a row is ProviderUnreachable: clients let errors of their own transport and parser
+    through, and none of them may end a turn or the checks of other jobs.
+    """
+    try:
+        yield
+    except SandboxError:
+        raise
+    except Exception as error:
+        ours = next((ours for kind, ours in table if isinstance(error, kind)), ProviderUnreachable)
+        raise ours(f"{vendor}: {str(error) or type(error).__name__}"[:500]) from error
 
 
 def install_command(extra: str) -> str:

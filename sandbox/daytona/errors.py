@@ -2,45 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
-import aiohttp
 from daytona.common import errors as vendor
 
 from sandbox.errors import (
+    ErrorTable,
     ProviderRefused,
     ProviderUnauthorized,
-    ProviderUnreachable,
-    SandboxError,
     SandboxGone,
+    translate_by,
 )
 
-TABLE: tuple[tuple[type[BaseException], type[SandboxError]], ...] = (
-    (vendor.DaytonaNotFoundError, SandboxGone),
-    (vendor.DaytonaGoneError, SandboxGone),
-    (vendor.DaytonaSpotEvictedError, SandboxGone),
+_REFUSALS: ErrorTable = (
     (vendor.DaytonaAuthenticationError, ProviderUnauthorized),
     (vendor.DaytonaForbiddenError, ProviderRefused),
-    (vendor.DaytonaRateLimitError, ProviderUnreachable),
-    (vendor.DaytonaTimeoutError, ProviderUnreachable),
-    (vendor.DaytonaConnectionError, ProviderUnreachable),
     (vendor.DaytonaBadRequestError, ProviderRefused),
     (vendor.DaytonaConflictError, ProviderRefused),
     (vendor.DaytonaUnprocessableEntityError, ProviderRefused),
-    (vendor.DaytonaError, ProviderUnreachable),
-    (aiohttp.ClientError, ProviderUnreachable),
-    (TimeoutError, ProviderUnreachable),
-    (OSError, ProviderUnreachable),
 )
-"""The first matching row applies."""
+TABLE: ErrorTable = (
+    (vendor.DaytonaNotFoundError, SandboxGone),
+    (vendor.DaytonaGoneError, SandboxGone),
+    (vendor.DaytonaSpotEvictedError, SandboxGone),
+    *_REFUSALS,
+)
+"""The answers of the control plane. Every other error is ProviderUnreachable."""
 
 
-@contextmanager
-def translate_errors() -> Iterator[None]:
-    """Translate the SDK's errors into ours."""
-    try:
-        yield
-    except tuple(kind for kind, _ours in TABLE) as error:
-        ours = next(ours for kind, ours in TABLE if isinstance(error, kind))
-        raise ours(f"daytona: {error}"[:500]) from error
+def translate_errors() -> AbstractContextManager[None]:
+    """Translate the SDK's errors into ours, for calls of the control plane."""
+    return translate_by(TABLE, "daytona")
+
+
+def translate_call_errors() -> AbstractContextManager[None]:
+    """Translate the errors of a call of one sandbox: a 404 of its toolbox does not mean that it is gone.
+
+    The toolbox is behind a proxy, and answers 404 for files and sessions too. Only the control plane says
+    that a sandbox is gone.
+    """
+    return translate_by(_REFUSALS, "daytona")

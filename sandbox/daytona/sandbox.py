@@ -11,7 +11,7 @@ from typing import TypeVar
 from daytona import AsyncSandbox
 from daytona.common import errors as vendor
 
-from sandbox.daytona.errors import translate_errors
+from sandbox.daytona.errors import translate_call_errors, translate_errors
 from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxGone
 from sandbox.exec.background_jobs import CompletionCallback
 from sandbox.exec.shell_sandbox import ShellSandbox
@@ -80,8 +80,11 @@ class DaytonaHandle:
         return shlex.quote(path)
 
     async def _with_restart(self, call: Callable[[], Awaitable[Returned]]) -> Returned:
-        """Make a call; if it failed because the sandbox does not run, start it and repeat once."""
-        with translate_errors():
+        """Make a call; if it failed because the sandbox does not run, start it and repeat once.
+
+        Raises SandboxGone if the control plane reports so.
+        """
+        with translate_call_errors():
             try:
                 return await call()
             except vendor.DaytonaTimeoutError:

@@ -2,49 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import e2b
-import httpx
 from e2b import exceptions as vendor
 
 from sandbox.errors import (
+    ErrorTable,
     ProviderRefused,
     ProviderUnauthorized,
     ProviderUnreachable,
-    SandboxError,
     SandboxGone,
+    translate_by,
 )
 
-TABLE: tuple[tuple[type[BaseException], type[SandboxError]], ...] = (
+TABLE: ErrorTable = (
     (vendor.SandboxNotFoundException, SandboxGone),
     (vendor.SandboxNotRunningException, SandboxGone),
-    (vendor.NotFoundException, SandboxGone),
     (vendor.AuthenticationException, ProviderUnauthorized),
     (vendor.RateLimitException, ProviderUnreachable),
-    (vendor.SandboxUnreachableException, ProviderUnreachable),
-    (vendor.TimeoutException, ProviderUnreachable),
     (vendor.NotEnoughSpaceException, ProviderRefused),
     (vendor.InvalidArgumentException, ProviderRefused),
     (vendor.TemplateException, ProviderRefused),
     (e2b.BuildException, ProviderRefused),
-    (vendor.SandboxException, ProviderUnreachable),
-    (StopAsyncIteration, ProviderUnreachable),
-    (httpx.HTTPError, ProviderUnreachable),
-    (OSError, ProviderUnreachable),
 )
-"""The first matching row applies; AuthenticationException and BuildException are no SandboxException.
+"""Every other error is ProviderUnreachable.
 
-For a stream that ends before its first event the SDK raises a bare StopAsyncIteration.
+A plain NotFoundException is one of them: it is a 404 from inside the sandbox or from a proxy before it, and
+only the control plane says that a sandbox is gone. Others are ServiceBusyException (503), the transport's
+errors, for which the SDK has no class, and a bare StopAsyncIteration for a stream without an event.
 """
 
 
-@contextmanager
-def translate_errors() -> Iterator[None]:
+def translate_errors() -> AbstractContextManager[None]:
     """Translate the SDK's errors into ours."""
-    try:
-        yield
-    except tuple(kind for kind, _ours in TABLE) as error:
-        ours = next(ours for kind, ours in TABLE if isinstance(error, kind))
-        raise ours(f"e2b: {error}"[:500]) from error
+    return translate_by(TABLE, "e2b")

@@ -13,7 +13,7 @@ from e2b import AsyncCommandHandle, AsyncSandbox, CommandExitException, CommandR
 from e2b.exceptions import SandboxNotRunningException, SandboxUnreachableException
 
 from sandbox.e2b.errors import translate_errors
-from sandbox.errors import ProviderRefused, ProviderUnreachable
+from sandbox.errors import ProviderRefused
 from sandbox.exec.background_jobs import CompletionCallback
 from sandbox.exec.shell_sandbox import ShellSandbox
 from sandbox.model import SandboxId, SandboxSpec
@@ -98,13 +98,11 @@ class E2bHandle:
 
 
 async def _wait_for_exit(command: AsyncCommandHandle) -> CommandResult:
-    """Wait for a program's end; for a broken stream the SDK raises a bare Exception."""
+    """Wait for a program's end; raises SandboxError, also if the stream breaks."""
     (outcome,) = await asyncio.gather(command.wait(), return_exceptions=True)
     if isinstance(outcome, CommandExitException):
         message = str(outcome.stderr)[-500:].strip()
         raise ProviderRefused(f"e2b: a program ended with {outcome.exit_code}: {message}") from outcome
-    if type(outcome) is Exception:
-        raise ProviderUnreachable(f"e2b: {outcome}") from outcome
     if isinstance(outcome, BaseException):
         with translate_errors():
             raise outcome

@@ -95,6 +95,19 @@ async def test_a_deleted_sandbox_is_gone(provider: Provider, service: DaytonaSer
     assert (await provider.create(_spec())).id != sandbox.id
 
 
+async def test_a_missing_route_to_a_sandbox_does_not_end_its_jobs(
+    provider: Provider, service: DaytonaService
+) -> None:
+    """The toolbox's proxy answers 404 or 410 while the control plane still has the sandbox."""
+    sandbox = await provider.create(_spec())
+    await sandbox.spawn(BackgroundJob(id="job", script="sleep 60", timeout=100, output_limit=100, token="t"))
+    for service.toolbox_status in (404, 410, 502):
+        with pytest.raises(ProviderUnreachable):
+            await sandbox.report("job")
+    service.toolbox_status = None
+    assert (await sandbox.report("job")).state is BackgroundJobState.RUNNING
+
+
 async def test_two_who_create_at_once_get_one_sandbox(provider: Provider, service: DaytonaService) -> None:
     """Of several sandboxes with one label one is kept, whichever process created it."""
     made = await asyncio.gather(*(provider.create(_spec()) for _ in range(3)))

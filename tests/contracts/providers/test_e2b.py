@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
-from e2b_service import API_KEY, E2bService, e2b_service
+from e2b_service import API_KEY, E2bService, Fault, e2b_service
 from sandbox.config import SandboxConfig, problems
 from sandbox.e2b import plugin
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
@@ -80,6 +81,38 @@ async def test_a_killed_sandbox_is_gone(provider: Provider, service: E2bService)
     assert again.id != sandbox.id
 
 
+async def _not_found(_request: web.Request) -> web.StreamResponse:
+    return web.json_response({"code": "not_found", "message": "no such route"}, status=404)
+
+
+async def _break(request: web.Request) -> web.StreamResponse:
+    """Begin an answer and close the connection in the middle of a message."""
+    response = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
+    await response.prepare(request)
+    await response.write(b"\0\0\0\0\x20half")
+    assert request.transport is not None
+    request.transport.close()
+    return response
+
+
+async def _no_json(_request: web.Request) -> web.StreamResponse:
+    return web.Response(text="<html>log in</html>", content_type="text/html")
+
+
+@pytest.mark.parametrize("fault", [_not_found, _break, _no_json])
+async def test_a_failing_connection_to_a_sandbox_does_not_end_its_jobs(
+    provider: Provider, service: E2bService, fault: Fault
+) -> None:
+    """Whatever comes in place of an answer from inside, the control plane still has the sandbox."""
+    sandbox = await provider.create(_spec())
+    await sandbox.spawn(BackgroundJob(id="job", script="sleep 60", timeout=100, output_limit=100, token="t"))
+    service.data_fault = fault
+    with pytest.raises(ProviderUnreachable):
+        await sandbox.report("job")
+    service.data_fault = None
+    assert (await sandbox.report("job")).state is BackgroundJobState.RUNNING
+
+
 async def test_two_who_create_at_once_get_one_sandbox(provider: Provider, service: E2bService) -> None:
     """Of several sandboxes with one label one is kept, whichever process created it."""
     made = await asyncio.gather(*(provider.create(_spec()) for _ in range(4)))
@@ -126,6 +159,9 @@ async def test_errors_are_folded(service: E2bService, tmp_path: Path) -> None:
             await provider.create(_spec(options={"template": "not-allowed"}))
         service.unready = 1
         assert await provider.create(_spec())
+        service.unready = 100
+        with pytest.raises(ProviderUnreachable, match="503"):
+            await provider.create(_spec())
 
 
 async def test_the_keys_are_kept_to_themselves(service: E2bService, tmp_path: Path) -> None:

@@ -73,11 +73,15 @@ class DaytonaInstance:
 
 
 class DaytonaService(LoopbackService):
-    """The service; `url` is the API's, the toolbox is below it."""
+    """The service; `url` is the API's, the toolbox is below it.
+
+    `toolbox_status` answers every call of the toolbox in its place.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.machines: dict[str, DaytonaInstance] = {}
+        self.toolbox_status: int | None = None
         self.url = ""
 
     def application(self) -> web.Application:
@@ -126,6 +130,8 @@ class DaytonaService(LoopbackService):
                 return _problem(401, "unauthorized")
             if instance is None:
                 return _problem(404, "sandbox not found")
+            if self.toolbox_status is not None:
+                return _problem(self.toolbox_status, "no route to the runner")
             if instance.state != "started":
                 return _problem(400, "bad request: failed to get runner info: sandbox is not started")
             return await handler(request, instance)  # type: ignore[no-any-return]

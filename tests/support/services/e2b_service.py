@@ -14,7 +14,7 @@ import json
 import secrets
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -31,6 +31,10 @@ API_KEY = "e2b_0123456789abcdef0123456789abcdef01234567"
 HOME = "/home/user"
 LAST_FRAME = 0b10
 NOT_FOUND = "The sandbox was not found"
+
+
+Fault = Callable[[web.Request], Awaitable[web.StreamResponse]]
+"""What answers a request in place of the service."""
 
 
 @dataclass(slots=True)
@@ -83,13 +87,17 @@ class E2bInstance:
 
 
 class E2bService(LoopbackService):
-    """The service; `url` is both its planes. `unready` answers so many control-plane calls with 503."""
+    """The service; `url` is both its planes. `unready` answers so many control-plane calls with 503.
+
+    `data_fault` answers every call of the data plane but `/health` in its place.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.machines: dict[str, E2bInstance] = {}
         self.made = 0
         self.unready = 0
+        self.data_fault: Fault | None = None
         self.url = ""
         self._keys: dict[str, str] = {}
 
@@ -140,6 +148,8 @@ class E2bService(LoopbackService):
                 return _problem(502, NOT_FOUND)
             if instance.process_host.frozen:
                 return _problem(502, "the sandbox is paused")
+            if self.data_fault is not None and request.path != "/health":
+                return await self.data_fault(request)
             if request.headers.get("X-Access-Token") != instance.token:
                 return _problem(401, "no access to envd")
             return await handler(request, instance)  # type: ignore[no-any-return]
