@@ -8,9 +8,12 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from delivery.background import log_errors
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.deliveries.transactions import Transactions
+from delivery.fair_gate import FairGate, working_for
+from delivery.fair_scheduler import PoolSize
 from gateway.environments.job_replicas import RunsElsewhere
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.jobs.progress import JobProgress
@@ -20,8 +23,8 @@ from gateway.store.turn_state import FINAL
 from gateway.store.turns import jobs as store
 from gateway.store.turns import turns
 from gateway.store.turns.jobs import Job
-from sandbox.errors import SandboxError, SandboxGone
-from sandbox.model import BackgroundJobState
+from sandbox.errors import ProviderUnreachable, SandboxError, SandboxGone
+from sandbox.model import BackgroundJobState, JobReport
 from sandbox.port import Sandbox
 
 log = structlog.get_logger(__name__)
@@ -32,12 +35,21 @@ START_TIMEOUT = 30.0
 ELSEWHERE_SECONDS = 3600.0
 """Seconds after which a job of another replica is marked as unreachable, for its replica to contradict."""
 
+CHECKS_AT_ONCE = 32
+"""Jobs that are checked at the same time, shared fairly by account."""
+
+ANSWER_SECONDS = 300.0
+"""Seconds in which a sandbox has to stop or report a job; providers have shorter limits of their own."""
+
 GetJobSandbox = Callable[[Job], Awaitable[Sandbox]]
 """Return the sandbox that a job runs in, without creating it; raises SandboxError."""
 
 
 class JobReconciler:
     """Settles running jobs from their sandboxes' reports, and reports the progress of those that go on.
+
+    Each job is checked by a task of its own. A sandbox that does not answer, or whose answer is an error that
+    no provider declares, delays and ends no check but its own.
 
     A job that its sandbox does not know may still be started by its turn. The time until it is given up
     therefore runs only while this process runs, and only after its turn has ended; `clock` measures it.
@@ -59,24 +71,30 @@ class JobReconciler:
         self._clock = clock
         self._unknown_since: dict[str, float] = {}
         self._elsewhere_since: dict[str, float] = {}
+        self._gate = FairGate(PoolSize(places=CHECKS_AT_ONCE))
+        self._checks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self, stop: asyncio.Event, *, interval: float) -> None:
-        """Check all running jobs every `interval` seconds until stopped."""
-        while not stop.is_set():
-            try:
-                await self.run_once()
-            except DatabaseUnavailable as error:
-                log.warning("jobs.database_unavailable", error=str(error))
-            except Exception:  # the outermost loop of the reconciler: the next pass must run
-                log.exception("jobs.reconcile_failed")
-            try:
-                async with asyncio.timeout(interval):
-                    await stop.wait()
-            except TimeoutError:
-                continue
+        """Check all running jobs every `interval` seconds until stopped; no job is checked twice at once."""
+        try:
+            while not stop.is_set():
+                with log_errors("jobs.reconcile"):
+                    await self._start_checks()
+                try:
+                    async with asyncio.timeout(interval):
+                        await stop.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            await self._cancel_checks()
 
     async def run_once(self) -> None:
         """Check all running jobs once."""
+        await self._start_checks()
+        if self._checks:
+            await asyncio.wait(set(self._checks.values()))
+
+    async def _start_checks(self) -> None:
         async with self._database.read() as connection:
             running = await store.list_running(connection)
         ids = {job.id for job in running}
@@ -84,21 +102,31 @@ class JobReconciler:
         self._elsewhere_since = {job: since for job, since in self._elsewhere_since.items() if job in ids}
         if self._progress is not None:
             self._progress.keep_only(frozenset(ids))
+        self._checks = {job: check for job, check in self._checks.items() if not check.done()}
         for job in running:
-            try:
-                await self._reconcile_one(job)
-            except RunsElsewhere as error:
-                await self._leave_to_owner(job, error)
-            except SandboxGone as error:
-                await self._sandbox_gone(job, error)
-            except SandboxError as error:
-                await self._mark_unreachable(job, error)
+            if job.id not in self._checks:
+                self._checks[job.id] = asyncio.create_task(self._check(job))
+
+    async def _cancel_checks(self) -> None:
+        for check in self._checks.values():
+            check.cancel()
+        if self._checks:
+            await asyncio.wait(set(self._checks.values()))
+
+    async def _check(self, job: Job) -> None:
+        with log_errors("job.check", job=job.id), working_for(job.account):
+            async with self._gate.hold():
+                try:
+                    await self._reconcile_one(job)
+                except RunsElsewhere as error:
+                    await self._leave_to_owner(job, error)
+                except SandboxGone as error:
+                    await self._sandbox_gone(job, error)
+                except SandboxError as error:
+                    await self._mark_unreachable(job, error)
 
     async def _reconcile_one(self, job: Job) -> None:
-        sandbox = await self._get_sandbox(job)
-        if job.stop_requested_at is not None or job.reason is not None:
-            await sandbox.stop(job.id)
-        report = await sandbox.report(job.id)
+        report = await self._get_report(job)
         if job.unreachable_since is not None:
             async with self._database.begin() as connection:
                 await store.set_unreachable_since(connection, job.id, since=None)
@@ -108,6 +136,25 @@ class JobReconciler:
                 await self._progress.report(job, report.output)
         elif await self._will_not_start(job):
             await self._settlement.settle(job, failed_end("never_started", b""))
+
+    async def _get_report(self, job: Job) -> JobReport:
+        """Stop the job if that was asked for, and return its report.
+
+        Raises SandboxError, whatever fails: a job whose sandbox can never be asked is lost in the end.
+        """
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                sandbox = await self._get_sandbox(job)
+                if job.stop_requested_at is not None or job.reason is not None:
+                    await sandbox.stop(job.id)
+                return await sandbox.report(job.id)
+        except (SandboxError, DatabaseUnavailable):
+            raise
+        except TimeoutError:
+            raise ProviderUnreachable(f"the sandbox did not answer within {ANSWER_SECONDS:g} s") from None
+        except Exception as error:  # of a provider that does not keep to the port
+            log.exception("job.report_failed", job=job.id)
+            raise ProviderUnreachable(f"unexpected error: {type(error).__name__}: {error}"[:500]) from error
 
     async def _will_not_start(self, job: Job) -> bool:
         """Return whether nothing has started a job for START_TIMEOUT seconds after its turn's end."""

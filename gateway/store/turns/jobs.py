@@ -114,10 +114,10 @@ def _older(job: str) -> ColumnElement[bool]:
     return (jobs.c.created_at < then) | ((jobs.c.created_at == then) & (jobs.c.id < job))
 
 
-async def list_running(connection: Connection, *, limit: int = 1000) -> list[Job]:
-    """Return every running command, oldest first; the tool calls are left out."""
+async def list_running(connection: Connection) -> list[Job]:
+    """Return every running command; the tool calls are left out."""
     running = (jobs.c.state == str(JobState.RUNNING)) & (jobs.c.provider != CALLS)
-    return await _all(connection, select(*_COLUMNS).where(running).order_by(jobs.c.id).limit(limit))
+    return await _all(connection, select(*_COLUMNS).where(running).order_by(jobs.c.id))
 
 
 async def count_running_in(connection: Connection, sandbox: str) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
@@ -16,11 +19,14 @@ from gateway.store.turns import jobs, turns
 from gateway.store.turns.jobs import Job
 from gateway.store.turns.turns import Turn
 from memory_sandboxes import MemoryInstance, MemorySandbox
-from sandbox.model import SandboxId
+from sandbox.model import BackgroundJobState, JobReport, SandboxId
 from sandbox.port import Sandbox
+from sandbox.testing.waiting import until
 from turn_worker import TurnWorkerHarness, open_turn_worker
 
 BOX = SandboxId("box")
+
+Answer = Literal["exit", "silence", "broken"]
 
 
 class ReconcilingProcess:
@@ -42,6 +48,25 @@ class ReconcilingProcess:
         await self._reconciler.run_once()
         self.now += seconds
         await self._reconciler.run_once()
+
+
+class AnsweringSandbox(MemorySandbox):
+    """A sandbox with one answer to the question for a job: an error, a silence without end, or an exit."""
+
+    def __init__(self, answer: Answer, asked: asyncio.Event) -> None:
+        super().__init__(BOX, {BOX: MemoryInstance(label="box")})
+        self._answer = answer
+        self._asked = asked
+
+    async def report(self, job_id: str) -> JobReport:
+        """Give the answer."""
+        del job_id
+        self._asked.set()
+        if self._answer == "silence":
+            await asyncio.Event().wait()
+        if self._answer == "broken":
+            raise KeyError("sandboxID")
+        return JobReport(state=BackgroundJobState.EXITED, exit_code=0, output=b"done")
 
 
 async def _record_job(harness: TurnWorkerHarness, turn: Turn) -> Job:
@@ -120,6 +145,44 @@ async def test_a_job_is_left_to_the_replica_that_runs_it(database: Database, tmp
     assert found.state is JobState.RUNNING
     await ReconcilingProcess(harness, replica="one").run_for(START_TIMEOUT + 1)
     assert await _state_of(harness, job) == (JobState.FAILED, "never_started")
+
+
+async def test_a_sandbox_that_fails_or_hangs_delays_only_its_own_jobs(
+    database: Database, tmp_path: Path
+) -> None:
+    """The jobs before it and after it are settled, whichever order they are listed in."""
+    harness = await open_turn_worker(database, tmp_path)
+    turn = await harness.add_turn(running=True)
+    answers: tuple[Answer, ...] = ("exit", "silence", "broken", "exit", "broken", "silence", "exit")
+    made: dict[str, Answer] = {(await _record_job(harness, turn)).id: answer for answer in answers}
+    asked = {job: asyncio.Event() for job in made}
+
+    async def get_sandbox(job: Job) -> Sandbox:
+        return AnsweringSandbox(made[job.id], asked[job.id])
+
+    async def is_settled(job: str) -> bool:
+        async with database.read() as connection:
+            found = await jobs.get_by_id(connection, job)
+        return found is not None and found.state is JobState.COMPLETED
+
+    async def is_unreachable(job: str) -> bool:
+        async with database.read() as connection:
+            found = await jobs.get_by_id(connection, job)
+        return found is not None and found.unreachable_since is not None
+
+    stop = asyncio.Event()
+    reconciler = JobReconciler(database, get_sandbox, harness.settlement)
+    running = asyncio.create_task(reconciler.run(stop, interval=0.01))
+    for job, answer in made.items():
+        match answer:
+            case "exit":
+                await until(partial(is_settled, job))
+            case "broken":
+                await until(partial(is_unreachable, job))
+            case "silence":
+                await asked[job].wait()
+    stop.set()
+    await running
 
 
 def test_only_jobs_of_one_machine_belong_to_a_replica() -> None:
