@@ -2,6 +2,7 @@
 
     SandboxError               remedy    meaning
     ├── SandboxGone            retry     the sandbox no longer exists: create a new one and repeat once
+    │   └── CommandInterrupted give_up   the same, and the command had begun: it is not repeated
     ├── ProviderUnreachable    retry     the provider does not answer
     ├── SandboxBusy            retry     the sandbox is in use by another call or replica
     ├── ProviderRefused        operator  the provider rejects the request (quota, kernel, configuration)
@@ -32,6 +33,12 @@ class SandboxError(Exception):
 
 class SandboxGone(SandboxError):
     """The sandbox no longer exists."""
+
+
+class CommandInterrupted(SandboxGone):
+    """The sandbox ended while the command ran: check what the command did before you repeat it."""
+
+    remedy = "give_up"
 
 
 class ProviderUnreachable(SandboxError):
@@ -84,6 +91,15 @@ def translate_by(table: ErrorTable, vendor: str) -> Iterator[None]:
     except Exception as error:
         ours = next((ours for kind, ours in table if isinstance(error, kind)), ProviderUnreachable)
         raise ours(f"{vendor}: {str(error) or type(error).__name__}"[:500]) from error
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Let a program of ours, which does no harm when it runs twice, be repeated on a new sandbox."""
+    try:
+        yield
+    except CommandInterrupted as error:
+        raise SandboxGone(str(error)) from error
 
 
 def install_command(extra: str) -> str:

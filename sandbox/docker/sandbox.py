@@ -15,7 +15,14 @@ from sandbox.docker.container import ContainerDefaults
 from sandbox.docker.engine import Engine, ExecSpec
 from sandbox.docker.errors import translate_errors
 from sandbox.docker.execution import Execution, output_cap
-from sandbox.errors import ProviderRefused, SandboxError, SandboxGone, UnsafePath
+from sandbox.errors import (
+    CommandInterrupted,
+    ProviderRefused,
+    SandboxError,
+    SandboxGone,
+    UnsafePath,
+    repeatable,
+)
 from sandbox.exec.background_jobs import MAX_SCRIPT_BYTES, BackgroundJobs, CompletionCallback
 from sandbox.exec.shielded import shielded
 from sandbox.model import (
@@ -72,7 +79,10 @@ class ContainerHandle:
             return await self.engine.start(self.sandbox_id, user=user, exec_spec=exec_spec, resume=resume)
 
     async def run(self, command: ExecRequest, *, mode: str, limit: int) -> ExecResult:
-        """Run a script; after a time-out, a cancellation, or in mode sweep, its processes are dead."""
+        """Run a script; after a time-out, a cancellation, or in mode sweep, its processes are dead.
+
+        Raises SandboxGone before the script has begun, and CommandInterrupted afterwards.
+        """
         task = f"{mode}-{secrets.token_hex(8)}"
         unset = container.image_variables(self.environment(task), self.image)
         script = container.awaiting_forwarder(self.spec, command.script)
@@ -90,6 +100,10 @@ class ContainerHandle:
             clean = mode == "keep" or code < SIGNALLED
         except TimeoutError:
             code = None
+        except SandboxGone as error:
+            if not started:
+                raise
+            raise CommandInterrupted from error
         finally:
             await shielded(self._close(task, started, clean=clean))
         return started[0].result(KILLED if code is None else code, timed_out=code is None)
@@ -154,16 +168,24 @@ class DockerSandbox(Sandbox):
             self._quota, lambda: self._handle.run(command, mode="sweep", limit=limit)
         )
         if result.exit_code == KILLED and not result.timed_out:
-            await self._handle.engine.check_not_removed(self.id)
+            await self._check_not_removed()
         if self._spec.persistent and self._spec.workspace is not None:
             await asyncio.to_thread(_sync, self._spec.workspace)
         return result
 
+    async def _check_not_removed(self) -> None:
+        """Raise CommandInterrupted if a command was killed because its container was removed."""
+        try:
+            await self._handle.engine.check_not_removed(self.id)
+        except SandboxGone as error:
+            raise CommandInterrupted from error
+
     async def _run_internal(self, command: ExecRequest) -> ExecResult:
         """Run a program of ours and keep its background processes; repeat it if a cleanup killed it."""
-        result = await self._handle.run(command, mode="keep", limit=command.output_limit)
-        if result.exit_code >= SIGNALLED and not result.timed_out:
+        with repeatable():
             result = await self._handle.run(command, mode="keep", limit=command.output_limit)
+            if result.exit_code >= SIGNALLED and not result.timed_out:
+                result = await self._handle.run(command, mode="keep", limit=command.output_limit)
         return result
 
     async def spawn(self, job: BackgroundJob) -> None:

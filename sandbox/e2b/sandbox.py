@@ -6,14 +6,15 @@ import asyncio
 import secrets
 import shlex
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from e2b import AsyncCommandHandle, AsyncSandbox, CommandExitException, CommandResult
 from e2b.exceptions import SandboxNotRunningException, SandboxUnreachableException
 
 from sandbox.e2b.errors import translate_errors
-from sandbox.errors import ProviderRefused
+from sandbox.errors import CommandInterrupted, ProviderRefused, SandboxGone
 from sandbox.exec.background_jobs import CompletionCallback
 from sandbox.exec.shell_sandbox import ShellSandbox
 from sandbox.model import SandboxId, SandboxSpec
@@ -68,7 +69,8 @@ class E2bHandle:
                 return await call()
             except (SandboxNotRunningException, SandboxUnreachableException) as error:
                 if not _was_not_started(error):
-                    raise
+                    with _as_interrupted(), translate_errors():
+                        raise
             await self.resume()
             return await call()
 
@@ -104,9 +106,18 @@ async def _wait_for_exit(command: AsyncCommandHandle) -> CommandResult:
         message = str(outcome.stderr)[-500:].strip()
         raise ProviderRefused(f"e2b: a program ended with {outcome.exit_code}: {message}") from outcome
     if isinstance(outcome, BaseException):
-        with translate_errors():
+        with _as_interrupted(), translate_errors():
             raise outcome
     return outcome
+
+
+@contextmanager
+def _as_interrupted() -> Iterator[None]:
+    """Raise CommandInterrupted for a sandbox that was found to be gone after a request had reached it."""
+    try:
+        yield
+    except SandboxGone as error:
+        raise CommandInterrupted from error
 
 
 def _was_not_started(error: Exception) -> bool:

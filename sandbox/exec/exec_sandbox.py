@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sandbox.errors import ProviderUnreachable, SandboxGone, UnsafePath
+from sandbox.errors import ProviderUnreachable, SandboxGone, UnsafePath, repeatable
 from sandbox.exec.background_jobs import MAX_SCRIPT_BYTES
 from sandbox.exec.scripts import program
 from sandbox.model import ExecRequest, ExecResult
@@ -39,7 +39,8 @@ class Exec(Protocol):
         """Run the program `text` with /bin/sh or bash; return its stdout, at most a few megabytes of ASCII.
 
         A non-empty `stdin` is first written to a file of mode 0600 in the instance; the variable `input`
-        holds its path. Raises SandboxGone, ProviderUnreachable, ProviderRefused, ProviderUnauthorized;
+        holds its path. Raises SandboxGone before the program has begun and CommandInterrupted afterwards,
+        if the sandbox is gone; raises ProviderUnreachable, ProviderRefused, ProviderUnauthorized;
         ProviderUnreachable too if the program is not done after `timeout` seconds.
         """
 
@@ -61,7 +62,8 @@ class ExecSandbox:
 
     async def run_internal(self, command: ExecRequest) -> ExecResult:
         """Run a program of ours and keep its background processes (`background_jobs.RunScript`)."""
-        return await self._run(command, sweep=False)
+        with repeatable():
+            return await self._run(command, sweep=False)
 
     async def _run(self, command: ExecRequest, *, sweep: bool) -> ExecResult:
         validate_script(command.script)

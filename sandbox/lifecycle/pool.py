@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import structlog
 
-from sandbox.errors import ProviderUnreachable, SandboxError, SandboxGone
+from sandbox.errors import CommandInterrupted, ProviderUnreachable, SandboxError, SandboxGone
 from sandbox.lifecycle.backend import Backend
 from sandbox.lifecycle.creation import (
     Claim,
@@ -77,12 +77,16 @@ class Pool:
     ) -> Returned:
         """Run `work` on the sandbox; if the sandbox is gone, repeat exactly once on a new one.
 
+        A command that had begun may have had an effect: CommandInterrupted is raised and nothing is repeated.
         With `read_only`, the work changes no files, so nothing is synced afterwards.
         """
         async with self.backend.locks.shared(request.spec.label):
             sandbox = await self.acquire(request)
             try:
                 return await self._run_work(request, sandbox, work, read_only=read_only)
+            except CommandInterrupted:
+                self.evict(request.spec.label)
+                raise
             except SandboxGone:
                 self.evict(request.spec.label)
             again = await self.acquire(request, gone=sandbox.id)

@@ -23,7 +23,13 @@ from sandbox.config import SandboxConfig, problems
 from sandbox.docker import container
 from sandbox.docker.errors import translate_error, translate_errors
 from sandbox.docker.settings import DockerSettings
-from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
+from sandbox.errors import (
+    CommandInterrupted,
+    ProviderRefused,
+    ProviderUnauthorized,
+    ProviderUnreachable,
+    SandboxGone,
+)
 from sandbox.labels import key_of
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxId
 from sandbox.port import Provider, Sandbox
@@ -58,6 +64,20 @@ def engine_request(method: str, path: str) -> str:
 async def output_of(sandbox: Sandbox, script: str) -> bytes:
     """Return a script's output."""
     return (await sandbox.run(ExecRequest(script=script))).stdout
+
+
+async def test_a_command_whose_container_is_removed_is_interrupted(
+    provider: Provider, rig: ProviderRig
+) -> None:
+    """Gone alone would have the gateway run it a second time."""
+    sandbox = await provider.create(rig.spec())
+    begun = asyncio.Event()
+    command = ExecRequest(script="echo sent; sleep 60", on_output=lambda *_: begun.set())
+    running = asyncio.create_task(sandbox.run(command))
+    await begun.wait()
+    await asyncio.to_thread(engine_request, "DELETE", f"/containers/{sandbox.id}?force=1")
+    with pytest.raises(CommandInterrupted, match="before you repeat it"):
+        await running
 
 
 async def test_containers_of_an_account_have_one_control_group(provider: Provider, rig: ProviderRig) -> None:

@@ -13,7 +13,13 @@ from aiohttp import web
 from e2b_service import API_KEY, E2bService, Fault, e2b_service
 from sandbox.config import SandboxConfig, problems
 from sandbox.e2b import plugin
-from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
+from sandbox.errors import (
+    CommandInterrupted,
+    ProviderRefused,
+    ProviderUnauthorized,
+    ProviderUnreachable,
+    SandboxGone,
+)
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxSpec
 from sandbox.port import CallbackDirectories, Provider, ProviderContext
 
@@ -111,6 +117,21 @@ async def test_a_failing_connection_to_a_sandbox_does_not_end_its_jobs(
         await sandbox.report("job")
     service.data_fault = None
     assert (await sandbox.report("job")).state is BackgroundJobState.RUNNING
+
+
+async def test_a_command_whose_sandbox_is_killed_is_interrupted(
+    provider: Provider, service: E2bService
+) -> None:
+    """Gone alone would have the gateway run it a second time."""
+    sandbox = await provider.create(_spec())
+
+    async def kill(request: web.Request) -> web.StreamResponse:
+        await service.kill(sandbox.id)
+        return await _break(request)
+
+    service.data_fault = kill
+    with pytest.raises(CommandInterrupted):
+        await sandbox.run(ExecRequest(script="echo sent"))
 
 
 async def test_two_who_create_at_once_get_one_sandbox(provider: Provider, service: E2bService) -> None:

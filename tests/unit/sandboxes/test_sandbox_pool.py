@@ -14,7 +14,7 @@ from delivery.fair_gate import FairGate
 from delivery.fair_scheduler import PoolSize
 from memory_reservations import MemoryReservations, MemorySandboxLocks
 from memory_sandboxes import MemoryProvider
-from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxBusy, SandboxGone
+from sandbox.errors import CommandInterrupted, ProviderRefused, ProviderUnreachable, SandboxBusy, SandboxGone
 from sandbox.labels import Owner, Scope
 from sandbox.lifecycle.backend import Backend
 from sandbox.lifecycle.locks import SandboxLocks
@@ -234,6 +234,26 @@ async def test_gone_is_tried_exactly_once_more() -> None:
     with pytest.raises(SandboxGone):
         await harness.pool().use(REQUEST, fail)
     assert len(seen) == len(set(seen)) == 2
+
+
+async def test_a_command_that_had_begun_is_not_run_again() -> None:
+    """Its effects are unknown; the call after it gets a new sandbox."""
+    harness = PoolHarness()
+    pool, seen = harness.pool(), list[SandboxId]()
+
+    async def end_with_the_sandbox(sandbox: Sandbox) -> None:
+        seen.append(sandbox.id)
+        await harness.provider.destroy(sandbox.id)
+        raise CommandInterrupted
+
+    async def succeed(sandbox: Sandbox) -> None:
+        seen.append(sandbox.id)
+
+    with pytest.raises(CommandInterrupted, match="before you repeat it"):
+        await pool.use(REQUEST, end_with_the_sandbox)
+    assert len(seen) == 1
+    await pool.use(REQUEST, succeed)
+    assert len(set(seen)) == 2
 
 
 async def test_other_errors_pass_at_once() -> None:
