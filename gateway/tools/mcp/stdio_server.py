@@ -24,7 +24,7 @@ from gateway.tools.mcp.server import (
     ReadMethod,
 )
 from gateway.tools.tool import ToolContext
-from sandbox.errors import SandboxError
+from sandbox.errors import CommandInterrupted, ProviderUnreachable, SandboxError
 from sandbox.model import ExecRequest, ExecResult
 
 PROTOCOL_VERSION = "2025-06-18"
@@ -33,6 +33,9 @@ LIST_TIMEOUT = 60.0
 
 _FIRST, _SECOND = "dovecote-initialize", "dovecote-request"
 _CHANGED = "notifications/tools/list_changed"
+
+_NOT_SENT = 1
+"""The script's exit code for a failure before the request was sent; any other failure came after it."""
 
 _SCRIPT = """
 set -m
@@ -46,10 +49,11 @@ mkfifo "$dir/in"
 bash -c {command} < "$dir/in" > "$dir/out" 2> "$dir/err" &
 server=$!
 exec 3> "$dir/in"
+failure={not_sent}
 fail() {{
   tail -c 2000 "$dir/err" >&2
   [ -z "$1" ] || echo "$1" >&2
-  exit 1
+  exit "$failure"
 }}
 is_written() {{ grep -qF "$1" "$dir/out" && [ -z "$(tail -c 1 "$dir/out")" ]; }}
 wait_for() {{
@@ -65,6 +69,7 @@ wait_for() {{
 }}
 sed -n 1p "$dir/requests" >&3 2>/dev/null
 wait_for '"{first}"'
+failure=2
 sed -n '2,$p' "$dir/requests" >&3 2>/dev/null
 wait_for '"{second}"'
 grep -F '"{first}"' "$dir/out" | head -n 1
@@ -149,7 +154,10 @@ class StdioMcpServer(McpServer):
                 )
             )
         except SandboxError as error:
-            raise McpUnavailable(f"the sandbox of the MCP server cannot be used: {error}") from error
+            raise McpUnavailable(
+                f"the sandbox of the MCP server cannot be used: {error}",
+                may_have_run=isinstance(error, CommandInterrupted | ProviderUnreachable),
+            ) from error
         exchange = _parse(done, timeout)
         self._list_changed = self._list_changed or exchange.list_changed
         return exchange
@@ -163,6 +171,7 @@ class StdioMcpServer(McpServer):
             exports=exports,
             command=shlex.quote(self._config.command or ""),
             limit=MAX_ANSWER_BYTES,
+            not_sent=_NOT_SENT,
             first=_FIRST,
             second=_SECOND,
             changed=_CHANGED,
@@ -187,13 +196,18 @@ def _parse(done: ExecResult, timeout: float) -> _Exchange:
         raise McpUnavailable(f"the MCP server did not answer within {timeout:g} s", may_have_run=True)
     if not done.ok:
         said = done.stderr.decode("utf-8", "replace").strip()[-MAX_ERROR:]
-        raise McpUnavailable(f"the MCP server ended without an answer: {said or 'it wrote no error'}")
+        raise McpUnavailable(
+            f"the MCP server ended without an answer: {said or 'it wrote no error'}",
+            may_have_run=done.exit_code != _NOT_SENT,
+        )
     try:
         begun, answer, *rest = (json.loads(line) for line in done.stdout.splitlines())
     except (ValueError, RecursionError) as error:
-        raise McpUnavailable("the MCP server's answer is not JSON, or is too long") from error
+        raise McpUnavailable(
+            "the MCP server's answer is not JSON, or is too long", may_have_run=True
+        ) from error
     if not isinstance(begun, Mapping) or not isinstance(answer, Mapping):
-        raise McpUnavailable("the MCP server's answer does not follow the protocol")
+        raise McpUnavailable("the MCP server's answer does not follow the protocol", may_have_run=True)
     described = begun.get("result")
     capabilities = described.get("capabilities") if isinstance(described, Mapping) else None
     return _Exchange(

@@ -39,6 +39,7 @@ while read -r line; do
       echo '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
       answer '{"content":[]}' ;;
     *crash*) echo 'no such bird' >&2; exit 3 ;;
+    *garble*) echo "{\"id\":$id, half" ;;
     *silence*) sleep SLEEP ;;
     *'"tools/call"'*)
       echo 'a line that is no message'
@@ -104,13 +105,18 @@ async def test_a_command_reads_resources_and_announces_another_list(tool_context
 
 
 async def test_a_command_that_ends_or_is_missing_reports_its_error(tool_context: ToolContext) -> None:
-    """The end of its stderr is the reason."""
+    """The end of its stderr is the reason; one that had received the call may have run it."""
     server, _seconds = await _install(tool_context)
-    with pytest.raises(McpUnavailable, match="no such bird"):
+    with pytest.raises(McpUnavailable, match="no such bird") as crashed:
         await server.call_tool(tool_context, "crash", {})
+    assert crashed.value.may_have_run
+    with pytest.raises(McpUnavailable, match="not JSON") as garbled:
+        await server.call_tool(tool_context, "garble", {})
+    assert garbled.value.may_have_run
     missing, _seconds = await _install(tool_context, command="no-such-server")
-    with pytest.raises(McpUnavailable, match="no-such-server"):
-        await missing.describe(tool_context)
+    with pytest.raises(McpUnavailable, match="no-such-server") as unsent:
+        await missing.call_tool(tool_context, "greet", {})
+    assert not unsent.value.may_have_run
 
 
 async def test_a_silent_command_ends_with_its_time(tool_context: ToolContext) -> None:
