@@ -13,6 +13,10 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import (
     CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    REQUEST_TIMEOUT,
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
@@ -68,6 +72,12 @@ BREAK_TIMEOUT = 1.0
 SESSION_REFUSED = frozenset({400, 404})
 """Statuses of a server that has forgotten the session: 404 in the protocol's text, 400 of some servers. The
 request was not processed."""
+
+_REFUSALS = range(400, 500)
+"""Statuses of a server that did not process the request."""
+
+_UNCLEAR = frozenset({CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, REQUEST_TIMEOUT})
+"""Errors, most of them made by the SDK, for an answer that is missing, cut off or no JSON-RPC."""
 
 _READS: Mapping[ReadMethod, tuple[type[Any], type[Any]]] = {
     "resources/list": (ListResourcesRequest, ListResourcesResult),
@@ -253,7 +263,9 @@ class McpConnection:
         except MCPError as error:
             raise await self._error(error) from error
         except ValidationError as error:
-            raise McpUnavailable("the MCP server's answer does not follow the protocol") from error
+            raise McpUnavailable(
+                "the MCP server's answer does not follow the protocol", may_have_run=True
+            ) from error
         finally:
             answer.cancel()
             await asyncio.wait({answer})
@@ -267,7 +279,11 @@ class McpConnection:
             await asyncio.wait({self._holder}, timeout=BREAK_TIMEOUT)
             if self.is_broken:
                 return self._broken()
-        return McpUnavailable(f"the MCP server answered with an error: {str(error)[:MAX_ERROR]}")
+        status = f" (status {self._last_status})" if self._last_status >= _REFUSALS.start else ""
+        return McpUnavailable(
+            f"the MCP server answered with an error{status}: {str(error)[:MAX_ERROR]}",
+            may_have_run=self._last_status not in _REFUSALS and error.code in _UNCLEAR,
+        )
 
     def _broken(self) -> McpUnavailable:
         reason = _reason(self._holder)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from delivery.database.engine import Database
 from gateway.agents.port import PendingToolCall
@@ -150,6 +151,34 @@ async def test_a_call_without_an_answer_ends_with_its_time(
     assert "within 1 s" in result.content
     assert "may have run" in result.content
     assert service.calls == [("wait", {})]
+
+
+@pytest.mark.parametrize(
+    ("failure", "unclear"),
+    [
+        (web.Response(status=502, text="a proxy"), True),
+        (web.Response(status=202), True),
+        (web.Response(text="{half", content_type="application/json"), True),
+        (web.Response(text="<html>", content_type="text/html"), True),
+        (web.Response(text="data: {half\n\n", content_type="text/event-stream"), True),
+        (web.Response(status=403), False),
+        (web.Response(status=429), False),
+    ],
+)
+async def test_a_call_whose_answer_is_lost_may_have_run(
+    harness: TurnWorkerHarness, failure: web.Response, unclear: bool
+) -> None:
+    """Only a server that refuses the request says that nothing was done; the status is named."""
+    agents = Agents(harness)
+    async with session_service() as service:
+        service.failure = failure
+        await agents.configure(old={"url": service.url, "timeout": 5})
+        async with agents.tools() as tools:
+            result = await tools.call("old_greet", {}, call="call-1")
+    assert (result.ok, service.calls) == (False, 1)
+    assert ("may have run" in result.content) is unclear
+    if failure.status >= 400:
+        assert f"status {failure.status}" in result.content
 
 
 async def test_a_restarted_server_and_a_changed_list_are_used(harness: TurnWorkerHarness) -> None:

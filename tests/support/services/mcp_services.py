@@ -98,9 +98,13 @@ async def mcp_service(port: int = 0) -> AsyncIterator[McpService]:
 
 @dataclass(kw_only=True)
 class SessionService:
-    """A server of an older version of the protocol, which keeps sessions and answers with JSON."""
+    """A server of an older version of the protocol, which keeps sessions and answers with JSON.
+
+    `failure` is what answers a call in place of its result.
+    """
 
     refusal: int
+    failure: web.Response | None = None
     announces_list: bool = False
     url: str = ""
     sessions: set[str] = field(default_factory=set)
@@ -128,6 +132,8 @@ class SessionService:
 
     async def _call(self, request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         self.calls += 1
+        if self.failure is not None:
+            return self.failure
         result = {"content": [{"type": "text", "text": "hello"}]}
         if self.announces_list:
             return await _stream(request, _CHANGED, _answer(message, result))
