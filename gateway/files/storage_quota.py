@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import structlog
+
+from delivery.background import log_errors
 from delivery.database.engine import Database
 from gateway.environments.workspaces import Workspaces
 from gateway.files.media_types import render_size
@@ -21,7 +24,11 @@ from gateway.observability.metrics import Metrics
 from gateway.store.accounts import accounts, records, stored_bytes
 from gateway.store.accounts.stored_bytes import ROW_BYTES
 from gateway.store.conversations import files
+from sandbox.errors import SandboxError
 from sandbox.labels import namespace
+from sandbox.workspaces.sync_plan import FileListing
+
+log = structlog.get_logger(__name__)
 
 RECOUNT_SECONDS = 60.0
 
@@ -40,8 +47,14 @@ MESSAGE_BYTES = 2 * ROW_BYTES
 LIMIT_SECONDS = 5.0
 """Seconds for which the limit of an account is cached."""
 
+STORE_SECONDS = 3.0
+"""Seconds that a write waits for the workspace store; the last count of the workspaces applies after that."""
+
 CountUsage = Callable[[str], Awaitable[int]]
 """Counts the bytes that an account stores."""
+
+ListWorkspace = Callable[[str, str], Awaitable[FileListing]]
+"""Lists the files of an account's workspace."""
 
 ReadLimit = Callable[[str], Awaitable[int | None]]
 """Returns the limit that the operator set for an account; None: the default applies."""
@@ -160,18 +173,55 @@ class StorageQuota:
             usage.count_took = usage.counted_at - began
 
 
+class WorkspaceBytes:
+    """Counts what workspaces hold; what needs a count waits neither for a slow store nor for a failing one.
+
+    A message is accepted while the bucket does not answer: the last count of its account's workspaces
+    applies, or 0 if there is none. Counting goes on, once for each account at a time.
+    """
+
+    def __init__(self, list_workspace: ListWorkspace, *, patience: float = STORE_SECONDS) -> None:
+        self._list = list_workspace
+        self._patience = patience
+        self._counted: dict[str, int] = {}
+        self._counting: dict[str, asyncio.Task[None]] = {}
+
+    async def count(self, account: str, workspaces: Sequence[str]) -> int:
+        """Return the bytes of an account's workspaces, by their ids; raises nothing of the store."""
+        counting = self._counting.get(account)
+        if counting is None:
+            counting = self._counting[account] = asyncio.create_task(self._recount(account, workspaces))
+        done, _ = await asyncio.wait({counting}, timeout=self._patience)
+        if not done:
+            log.warning("storage_quota.workspaces_slow", account=account, seconds=self._patience)
+        return self._counted.get(account, 0)
+
+    async def _recount(self, account: str, workspaces: Sequence[str]) -> None:
+        with log_errors("storage_quota.workspaces", account=account):
+            try:
+                listed = [await self._list(account, workspace) for workspace in workspaces]
+                sizes = (max(seen.size, FILE_BYTES) for listing in listed for seen in listing.values())
+                self._counted[account] = sum(sizes)
+            except SandboxError as error:
+                log.warning("storage_quota.workspaces_not_counted", account=account, error=str(error))
+            finally:
+                del self._counting[account]
+
+
 def count_usage(database: Database, workspaces: Workspaces) -> CountUsage:
     """Return the function that counts the bytes of an account's stored files, workspaces and rows."""
+
+    async def list_workspace(account: str, workspace: str) -> FileListing:
+        return await workspaces.store.replica(namespace(account, workspace)).list()
+
+    workspace_bytes = WorkspaceBytes(list_workspace)
 
     async def count(account: str) -> int:
         async with database.read() as connection:
             stored = await files.stored_bytes(connection, account, at_least=FILE_BYTES)
             stored += await stored_bytes.stored_bytes(connection, account)
             kept = await records.list_by_kind(connection, account, "workspace")
-        for workspace in kept:
-            listed = await workspaces.store.replica(namespace(account, workspace.id)).list()
-            stored += sum(max(seen.size, FILE_BYTES) for seen in listed.values())
-        return stored
+        return stored + await workspace_bytes.count(account, [workspace.id for workspace in kept])
 
     return count
 

@@ -13,8 +13,11 @@ from gateway.files.storage_quota import (
     RECOUNT_WHEN_FULL_SECONDS,
     StorageFull,
     StorageQuota,
+    WorkspaceBytes,
 )
 from gateway.observability.metrics import Metrics
+from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxError
+from sandbox.workspaces.sync_plan import FileListing, FileStat
 
 
 class CountedAccounts:
@@ -132,3 +135,51 @@ async def test_many_empty_files_are_not_free() -> None:
     with pytest.raises(StorageFull):
         async with accounts.quota.reserve("ada", 0):
             pass
+
+
+class BucketOfWorkspaces:
+    """A store of workspaces that can fail, or not answer until `answers` is set."""
+
+    def __init__(self) -> None:
+        self.error: SandboxError | OSError | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.files = 1
+        self.requests = 0
+
+    async def list_workspace(self, _account: str, workspace: str) -> FileListing:
+        """List `files` blocks of 4 KiB."""
+        self.requests += 1
+        await self.answers.wait()
+        if self.error is not None:
+            raise self.error
+        return {f"{workspace}/{n}": FileStat(FILE_BYTES, 0, 0o644) for n in range(self.files)}
+
+
+@pytest.mark.parametrize(
+    "error", [ProviderUnreachable("SlowDown"), ProviderRefused("no such bucket"), OSError("reset")]
+)
+async def test_a_failing_store_of_workspaces_stops_no_write(error: SandboxError | OSError) -> None:
+    """Without any count the workspaces count nothing, and after one that failed, what they held before."""
+    bucket = BucketOfWorkspaces()
+    bucket.error = error
+    workspaces = WorkspaceBytes(bucket.list_workspace)
+    assert await workspaces.count("ada", ["w1", "w2"]) == 0
+    bucket.error = None
+    assert await workspaces.count("ada", ["w1", "w2"]) == 2 * FILE_BYTES
+    bucket.error, bucket.files = error, 3
+    assert await workspaces.count("ada", ["w1", "w2"]) == 2 * FILE_BYTES
+
+
+async def test_a_store_that_does_not_answer_is_asked_once_and_not_awaited() -> None:
+    """Writes go on while a store hangs; its answer counts when it comes."""
+    bucket = BucketOfWorkspaces()
+    bucket.answers.clear()
+    workspaces = WorkspaceBytes(bucket.list_workspace, patience=0)
+    assert [await workspaces.count("ada", ["w1"]) for _ in range(5)] == [0] * 5
+    assert bucket.requests == 1
+    assert await workspaces.count("bob", ["w2"]) == 0
+    bucket.answers.set()
+    patient = WorkspaceBytes(bucket.list_workspace)
+    assert await patient.count("ada", ["w1"]) == FILE_BYTES
+    assert await workspaces.count("ada", ["w1"]) == FILE_BYTES
