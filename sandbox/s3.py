@@ -20,9 +20,27 @@ CONNECTIONS = 32
 CHUNK = 1 << 20
 _NOT_FOUND = frozenset({"NoSuchKey", "404", "KeyTooLongError", "InvalidURI", "XMinioInvalidObjectName"})
 _NO_BUCKET = frozenset({"NoSuchBucket"})
-_FORBIDDEN = frozenset({"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "401", "403"})
+_FORBIDDEN = frozenset(
+    {
+        "AccessDenied",
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "ExpiredToken",
+        "InvalidToken",
+        "401",
+        "403",
+    }
+)
 _EXISTS = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412"})
-_BUSY = frozenset({"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "500", "502", "503"})
+_BUSY = frozenset({"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "OperationAborted"})
+_BUSY_STATUS = frozenset({408, 425, 429})
+"""The statuses below 500 that ask a client to try again; every store has codes of its own."""
+_SERVER_ERROR = 500
+_NOT_IMPLEMENTED = 501
+_OK = 200
+_OF_LISTINGS = frozenset({"IsTruncated", "KeyCount", "MaxKeys", "Name"})
+"""Elements that a listing has, even of nothing."""
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +59,10 @@ class Bucket:
         return {"Bucket": self.bucket, "Key": f"{self.prefix}{name}"}
 
 
+class NotAStore(Exception):
+    """What answers at the endpoint is no S3-compatible store, or not the one that has the bucket."""
+
+
 class ObjectNotFound(LookupError):
     """The object does not exist."""
 
@@ -48,6 +70,7 @@ class ObjectNotFound(LookupError):
 @contextmanager
 def translate_errors(name: str, store: str) -> Iterator[None]:
     """Translate the SDK's errors; `store` names what is stored there. Raises ObjectNotFound too."""
+    from aiohttp import ClientPayloadError
     from botocore.exceptions import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
         BotoCoreError,
         ClientError,
@@ -61,21 +84,29 @@ def translate_errors(name: str, store: str) -> Iterator[None]:
         raise _translate_error(error, name, store) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise ProviderUnauthorized(f"no keys for the store of {store}: set access_key, secret_key") from error
-    except (BotoCoreError, OSError, TimeoutError) as error:
+    except NotAStore as error:
+        raise ProviderRefused(f"the store of {store} {error}: correct endpoint and region") from error
+    except (BotoCoreError, ClientPayloadError, OSError, TimeoutError) as error:
         raise ProviderUnreachable(f"the store of {store} does not answer: {error}") from error
 
 
 def _translate_error(error: Any, name: str, store: str) -> SandboxError | ObjectNotFound:
     code = str(error.response.get("Error", {}).get("Code", ""))
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     if code in _NOT_FOUND:
         return ObjectNotFound(name)
     if code in _NO_BUCKET:
         return ProviderRefused(f"the store of {store} has no such bucket: {error}")
     if code in _FORBIDDEN:
         return ProviderUnauthorized(f"the store of {store} rejects our keys: {error}")
-    if code in _BUSY:
+    if code in _BUSY or _may_pass(status):
         return ProviderUnreachable(f"the store of {store} does not answer: {error}")
     return ProviderRefused(f"the store of {store} rejects the request: {error}")
+
+
+def _may_pass(status: int) -> bool:
+    """Return whether a later attempt may get another answer than this HTTP status."""
+    return status in _BUSY_STATUS or (status >= _SERVER_ERROR and status != _NOT_IMPLEMENTED)
 
 
 async def put_if_absent(client: Any, key: dict[str, str], body: bytes, store: str) -> bool:
@@ -153,4 +184,25 @@ async def open_client(bucket: Bucket, store: str) -> AsyncIterator[Any]:
         ),
     )
     async with opening as client:
+        client.meta.events.register_first("needs-retry.s3.HeadBucket", _refuse_redirect)
+        client.meta.events.register("after-call.s3.ListObjectsV2", _refuse_other_page)
         yield client
+
+
+def _refuse_redirect(response: Any, **_of_event: Any) -> None:
+    """Raise NotAStore if the question for the bucket's region is answered with a redirect and no region.
+
+    The SDK asks it after any redirect, at the same address, and would repeat it without end.
+    """
+    http = response[0] if response is not None else None
+    if http is not None and http.status_code in _REDIRECTS and "x-amz-bucket-region" not in http.headers:
+        raise NotAStore(f"redirects (HTTP {http.status_code}) and names no region")
+
+
+def _refuse_other_page(http_response: Any, parsed: Any, **_of_event: Any) -> None:
+    """Raise NotAStore for a successful listing without any of its elements, such as the page of a console.
+
+    The SDK takes it for an empty bucket, and a sync would then delete the files of working copies.
+    """
+    if http_response.status_code == _OK and _OF_LISTINGS.isdisjoint(parsed):
+        raise NotAStore("answers a listing with something else")

@@ -1,0 +1,109 @@
+"""What a bucket answers when it fails, as its own documents and proxies in front of it say it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxError
+from sandbox.s3 import Bucket, open_client
+from sandbox.snapshots.s3 import S3SnapshotStore
+from sandbox.workspaces.s3.store import S3WorkspaceStore
+
+pytest.importorskip("aiobotocore")
+
+
+@asynccontextmanager
+async def served(handler: web.RequestHandler | object) -> AsyncIterator[Bucket]:
+    """Serve every request with a handler; yields a bucket there."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)  # type: ignore[arg-type]
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0]
+    try:
+        yield Bucket(bucket="b", endpoint=f"http://{host}:{port}", access_key="test", secret_key="test")
+    finally:
+        await runner.cleanup()
+
+
+def error_of(status: int, code: str, **headers: str) -> object:
+    """Return a handler that answers each request with an error of S3."""
+
+    async def answer(request: web.Request) -> web.Response:
+        body = f"<Error><Code>{code}</Code><Message>no</Message></Error>"
+        text = None if request.method == "HEAD" else body
+        return web.Response(status=status, text=text, content_type="application/xml", headers=headers)
+
+    return answer
+
+
+FAILURES = [
+    (429, "TooManyRequests", ProviderUnreachable),
+    (503, "XMinioServerNotInitialized", ProviderUnreachable),
+    (507, "XMinioStorageFull", ProviderUnreachable),
+    (501, "NotImplemented", ProviderRefused),
+    (400, "ExpiredToken", ProviderUnauthorized),
+    (403, "InvalidAccessKeyId", ProviderUnauthorized),
+    (404, "NoSuchBucket", ProviderRefused),
+]
+
+
+@pytest.mark.parametrize(("status", "code", "expected"), FAILURES, ids=[code for _, code, _ in FAILURES])
+async def test_the_status_decides_whether_a_bucket_may_come_back(
+    status: int, code: str, expected: type[SandboxError]
+) -> None:
+    """Stores have codes of their own; a status of 500 or more, or of a limit, is an outage."""
+    async with served(error_of(status, code)) as bucket, open_client(bucket, "workspaces") as client:
+        store = S3WorkspaceStore(client, bucket)
+        with pytest.raises(expected, match=code):
+            await store.list_namespaces()
+
+
+async def test_a_redirect_to_nowhere_is_refused() -> None:
+    """The SDK asks for the bucket's region, which is redirected too; the settings to correct are named."""
+    redirect = error_of(301, "PermanentRedirect")
+    async with served(redirect) as bucket, open_client(bucket, "workspaces") as client:
+        store = S3WorkspaceStore(client, bucket)
+        with pytest.raises(ProviderRefused, match=r"names no region: correct endpoint and region"):
+            await store.list_namespaces()
+
+
+async def cut_short(request: web.Request) -> web.StreamResponse:
+    """Promise ten bytes, send four, and close the connection."""
+    response = web.StreamResponse(headers={"Content-Length": "10", "ETag": '"e"'})
+    await response.prepare(request)
+    await response.write(b"four")
+    assert request.transport is not None
+    request.transport.close()
+    return response
+
+
+async def test_a_download_that_ends_early_is_an_outage(tmp_path: Path) -> None:
+    """Neither files nor snapshots are taken for whole, and the error says that the store failed."""
+    async with served(cut_short) as bucket, open_client(bucket, "workspaces") as client:
+        with pytest.raises(ProviderUnreachable):
+            await S3WorkspaceStore(client, bucket).read("space", "a.txt", 1000)
+        with pytest.raises(ProviderUnreachable):
+            await S3SnapshotStore(client, bucket).get("label/1-hash", tmp_path / "snapshot")
+
+
+async def a_page_of_html(_request: web.Request) -> web.Response:
+    """Answer as a console or a login page does."""
+    return web.Response(text="<html>sign in</html>", content_type="text/html")
+
+
+async def test_a_page_is_no_empty_bucket() -> None:
+    """The address of a store's console is refused, and no file is taken for deleted."""
+    async with served(a_page_of_html) as bucket, open_client(bucket, "workspaces") as client:
+        store = S3WorkspaceStore(client, bucket)
+        with pytest.raises(ProviderRefused, match="endpoint"):
+            await store.replica("space").list()
+        with pytest.raises(ProviderRefused, match="endpoint"):
+            await store.check_access()
