@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,25 +68,29 @@ class RedisSnapshotStore(SnapshotStore):
                 await change.execute()
 
     async def get(self, name: str, into: Path) -> None:
-        """Read the string in pieces, and renew its time."""
+        """Renew the string's time, and read it in pieces.
+
+        A replica that only reads, as after a fail-over, is read without that. Raises ProviderUnreachable if
+        the string ends early, because it expired or its server was replaced meanwhile.
+        """
         key = self._key(name)
         with _translate_errors():
-            async with self.client.pipeline(transaction=True) as change:
-                change.exists(key)
-                change.strlen(key)
-                self._renew(change, name)
-                exists, size, *_ = await change.execute()
+            with suppress(vendor.ReadOnlyError):
+                await self._renew(self.client, name)
+            exists, size = await self.client.exists(key), await self.client.strlen(key)
             if not exists:
                 raise SnapshotNotFound(name)
             with into.open("wb") as file:
                 for start in range(0, size, CHUNK_BYTES):
                     file.write(await self.client.getrange(key, start, start + CHUNK_BYTES - 1))
+                if file.tell() != size:
+                    raise ProviderUnreachable(f"redis has {file.tell()} of {size} bytes of the snapshot left")
 
-    def _renew(self, change: Any, name: str) -> None:
+    def _renew(self, change: Any, name: str) -> Any:
+        """Set the time of a snapshot; await what this returns, unless `change` is a pipeline."""
         if self._options.ttl_days:
-            change.expire(self._key(name), self._options.ttl_days * DAY_SECONDS)
-        else:
-            change.persist(self._key(name))
+            return change.expire(self._key(name), self._options.ttl_days * DAY_SECONDS)
+        return change.persist(self._key(name))
 
     async def delete(self, name: str) -> None:
         """Delete the string."""
@@ -109,6 +113,8 @@ def _translate_errors() -> Iterator[None]:
         yield
     except (vendor.AuthenticationError, vendor.AuthorizationError, vendor.NoPermissionError) as error:
         raise ProviderUnauthorized(f"redis refuses the gateway's login: {error}") from error
+    except vendor.ReadOnlyError as error:
+        raise ProviderUnreachable(f"redis only reads, as a replica does: {error}") from error
     except (vendor.ConnectionError, vendor.TimeoutError, OSError) as error:
         raise ProviderUnreachable(f"redis does not answer: {error}") from error
     except vendor.RedisError as error:

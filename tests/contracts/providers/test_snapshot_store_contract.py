@@ -190,3 +190,49 @@ async def test_redis_refuses_in_our_words(tmp_path: Path) -> None:
     async with open_redis(RedisStoreOptions(url="redis://127.0.0.1:1/0")) as away:
         with pytest.raises(ProviderUnreachable):
             await away.list()
+
+
+async def test_a_redis_replica_that_only_reads_still_returns_snapshots(tmp_path: Path) -> None:
+    """After a fail-over sandboxes are restored; a new snapshot is an outage until there is a primary."""
+    file = tmp_path / "file"
+    file.write_bytes(b"content")
+    async with AsyncExitStack() as stack:
+        store = await _redis(tmp_path, stack)
+        await store.put(f"{LABEL}/1-a", file)
+        await store.client.config_set("replica-serve-stale-data", "yes")
+        await store.client.replicaof("127.0.0.1", "1")
+        await store.get(f"{LABEL}/1-a", tmp_path / "back")
+        assert (tmp_path / "back").read_bytes() == b"content"
+        with pytest.raises(ProviderUnreachable, match="only reads"):
+            await store.put(f"{LABEL}/2-b", file)
+
+
+class ShrinkingRedis(RedisSnapshotStore):
+    """Deletes a snapshot after its size was read, as an expiry does."""
+
+    def __init__(self, store: RedisSnapshotStore) -> None:
+        super().__init__(_Shrinking(store.client), RedisStoreOptions(url=""))
+
+
+class _Shrinking:
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def strlen(self, key: str) -> int:
+        size: int = await self._client.strlen(key)
+        await self._client.unlink(key)
+        return size
+
+
+async def test_a_snapshot_that_vanishes_while_it_is_read_is_not_taken_for_damaged(tmp_path: Path) -> None:
+    """A damaged snapshot would be given up, and the sandbox would begin empty."""
+    file = tmp_path / "file"
+    file.write_bytes(b"content")
+    async with AsyncExitStack() as stack:
+        store = await _redis(tmp_path, stack)
+        await store.put(f"{LABEL}/1-a", file)
+        with pytest.raises(ProviderUnreachable, match="0 of 7 bytes"):
+            await ShrinkingRedis(store).get(f"{LABEL}/1-a", tmp_path / "back")
