@@ -37,9 +37,17 @@ _BUSY_STATUS = frozenset({408, 425, 429})
 """The statuses below 500 that ask a client to try again; every store has codes of its own."""
 _SERVER_ERROR = 500
 _NOT_IMPLEMENTED = 501
-_OK = 200
-_OF_LISTINGS = frozenset({"IsTruncated", "KeyCount", "MaxKeys", "Name"})
-"""Elements that a listing has, even of nothing."""
+_REDIRECTION = 300
+_HAS_ONE_OF = {
+    "ListObjectsV2": frozenset({"IsTruncated", "KeyCount", "MaxKeys", "Name"}),
+    "PutObject": frozenset({"ETag"}),
+    "GetObject": frozenset({"ETag"}),
+    "HeadObject": frozenset({"ETag"}),
+    "CopyObject": frozenset({"CopyObjectResult"}),
+    "UploadPart": frozenset({"ETag"}),
+    "CreateMultipartUpload": frozenset({"UploadId"}),
+}
+"""What a store's success has, by operation: a listing of nothing too, and an object without content."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -185,7 +193,8 @@ async def open_client(bucket: Bucket, store: str) -> AsyncIterator[Any]:
     )
     async with opening as client:
         client.meta.events.register_first("needs-retry.s3.HeadBucket", _refuse_redirect)
-        client.meta.events.register("after-call.s3.ListObjectsV2", _refuse_other_page)
+        for operation in _HAS_ONE_OF:
+            client.meta.events.register(f"after-call.s3.{operation}", _refuse_other_page)
         yield client
 
 
@@ -199,10 +208,10 @@ def _refuse_redirect(response: Any, **_of_event: Any) -> None:
         raise NotAStore(f"redirects (HTTP {http.status_code}) and names no region")
 
 
-def _refuse_other_page(http_response: Any, parsed: Any, **_of_event: Any) -> None:
-    """Raise NotAStore for a successful listing without any of its elements, such as the page of a console.
+def _refuse_other_page(http_response: Any, parsed: Any, model: Any, **_of_event: Any) -> None:
+    """Raise NotAStore for a success that no store answers, such as the page of a console or of a sign-in.
 
-    The SDK takes it for an empty bucket, and a sync would then delete the files of working copies.
+    The SDK takes such a page for an empty bucket or a stored file, and a sync would delete working copies.
     """
-    if http_response.status_code == _OK and _OF_LISTINGS.isdisjoint(parsed):
-        raise NotAStore("answers a listing with something else")
+    if http_response.status_code < _REDIRECTION and _HAS_ONE_OF[model.name].isdisjoint(parsed):
+        raise NotAStore(f"answers {model.name} with something else")

@@ -11,7 +11,8 @@ from aiohttp import web
 
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxError
 from sandbox.s3 import Bucket, open_client
-from sandbox.snapshots.s3 import S3SnapshotStore
+from sandbox.snapshots.s3 import PART, S3SnapshotStore
+from sandbox.workspaces.directory_replica import DirectoryReplica
 from sandbox.workspaces.s3.store import S3WorkspaceStore
 
 pytest.importorskip("aiobotocore")
@@ -107,3 +108,23 @@ async def test_a_page_is_no_empty_bucket() -> None:
             await store.replica("space").list()
         with pytest.raises(ProviderRefused, match="endpoint"):
             await store.check_access()
+
+
+async def test_a_page_is_no_stored_object(tmp_path: Path) -> None:
+    """A file that was put nowhere is not recorded as stored: the next sync would delete its only copy."""
+    copies, file = tmp_path / "copies", tmp_path / "file"
+    file.write_bytes(b"x" * (PART + 1))
+    async with served(a_page_of_html) as bucket, open_client(bucket, "workspaces") as client:
+        objects = S3WorkspaceStore(client, bucket).replica("space")
+        copies.mkdir()
+        (copies / "a.txt").write_text("only here")
+        copy = DirectoryReplica(copies)
+        with pytest.raises(ProviderRefused, match="PutObject"):
+            await objects.write(copy.read(await copy.list()))
+        with pytest.raises(ProviderRefused, match="GetObject"):
+            await S3WorkspaceStore(client, bucket).read("space", "a.txt", 10)
+        snapshots = S3SnapshotStore(client, bucket)
+        with pytest.raises(ProviderRefused, match="GetObject"):
+            await snapshots.get("label/1-hash", tmp_path / "back")
+        with pytest.raises(ProviderRefused, match="CreateMultipartUpload"):
+            await snapshots.put("label/1-hash", file)
