@@ -5,6 +5,7 @@
     │   └── CommandInterrupted give_up   the same, and the command had begun: it is not repeated
     ├── ProviderUnreachable    retry     the provider does not answer
     ├── SandboxBusy            retry     the sandbox is in use by another call or replica
+    ├── FilesNotStored         retry     the call was carried out, and its files are not in the store yet
     ├── ProviderRefused        operator  the provider rejects the request (quota, kernel, configuration)
     ├── ProviderUnauthorized   operator  the provider rejects our credentials
     ├── UnsafePath             give_up   the path or argument leaves the sandbox
@@ -30,6 +31,10 @@ class SandboxError(Exception):
     def __init__(self, detail: str = "") -> None:
         super().__init__(detail or (self.__doc__ or "").strip())
 
+    def to_answer(self) -> str:
+        """Return what the agent reads when a tool ends with this error."""
+        return f"the sandbox could not be used: {self}"
+
 
 class SandboxGone(SandboxError):
     """The sandbox no longer exists."""
@@ -47,6 +52,25 @@ class ProviderUnreachable(SandboxError):
 
 class SandboxBusy(SandboxError):
     """The sandbox is in use and did not become free in time: try again in a minute."""
+
+
+class FilesNotStored(SandboxError):
+    """The call was carried out; the workspace store does not have the files that it changed.
+
+    `done` is what the call returned. They are stored by a later call, at the end of the turn or by the
+    periodic sync. The call must not be repeated for that.
+    """
+
+    def __init__(self, reason: SandboxError, done: object) -> None:
+        super().__init__(
+            "the call was carried out, do not repeat it; the files that it changed are only in the sandbox"
+            f" until they can be stored: {reason}"
+        )
+        self.done = done
+
+    def to_answer(self) -> str:
+        """Return the message alone: the sandbox was used."""
+        return str(self)
 
 
 class ProviderRefused(SandboxError):

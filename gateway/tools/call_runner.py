@@ -76,7 +76,7 @@ class CallRunner:
             return ToolResult(ok=False, content=f"wrong arguments: {error}")
         except SandboxError as error:
             log.warning("call.sandbox_failed", job=call.job, error=str(error))
-            return ToolResult(ok=False, content=f"the sandbox could not be used: {error}")
+            return ToolResult(ok=False, content=error.to_answer())
         except Exception:  # a tool may raise anything: its job ends nevertheless
             log.exception("call.failed", job=call.job, tool=call.tool)
             return ToolResult(ok=False, content="the call failed; the operator finds the reason in the log")

@@ -334,7 +334,7 @@ class ToolExecutor(Tools):
             return ToolResult(ok=False, content=f"wrong arguments: {error}")
         except SandboxError as error:
             log.warning("tool.sandbox_failed", turn=self._context.turn.id, error=str(error))
-            return ToolResult(ok=False, content=f"the sandbox could not be used: {error}")
+            return ToolResult(ok=False, content=error.to_answer())
 
     def _validate(self, tool: Tool, args: Mapping[str, Any], context: ToolContext) -> None:
         """Raise InvalidArguments unless the arguments match the schema that the model was given."""

@@ -12,7 +12,13 @@ from typing import TypeVar
 
 import structlog
 
-from sandbox.errors import CommandInterrupted, ProviderUnreachable, SandboxError, SandboxGone
+from sandbox.errors import (
+    CommandInterrupted,
+    FilesNotStored,
+    ProviderUnreachable,
+    SandboxError,
+    SandboxGone,
+)
 from sandbox.lifecycle.backend import Backend
 from sandbox.lifecycle.creation import (
     Claim,
@@ -79,6 +85,7 @@ class Pool:
 
         A command that had begun may have had an effect: CommandInterrupted is raised and nothing is repeated.
         With `read_only`, the work changes no files, so nothing is synced afterwards.
+        FilesNotStored is raised with the result if it cannot be synced.
         """
         async with self.backend.locks.shared(request.spec.label):
             sandbox = await self.acquire(request)
@@ -106,7 +113,7 @@ class Pool:
                 await self._restart_services(held)
             done = await work(sandbox)
             if sync is not None and not read_only:
-                await sync.push(request.spec)
+                await _push_after(sync, request.spec, done)
             return done
 
     async def _sync_once(self, opened: _OpenSandbox, workspace_sync: WorkspaceSync) -> None:
@@ -315,3 +322,13 @@ class Pool:
             if row is not None and row.boot == held.boot and row.status is ReservationStatus.READY:
                 held.dirty = False
                 await save_snapshot(self.backend, row, held.sandbox)
+
+
+async def _push_after(sync: WorkspaceSync, spec: SandboxSpec, done: object) -> None:
+    """Sync what the work changed; raises FilesNotStored, because the work itself was done."""
+    try:
+        await sync.push(spec)
+    except SandboxGone:
+        raise
+    except SandboxError as error:
+        raise FilesNotStored(error, done) from error

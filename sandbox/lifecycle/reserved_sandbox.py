@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
+import structlog
+
+from sandbox.errors import FilesNotStored
 from sandbox.lifecycle.pool import Pool, Returned, Work
 from sandbox.lifecycle.reservations import SandboxRequest
 from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, SandboxId
 from sandbox.port import Sandbox
+
+log = structlog.get_logger(__name__)
+
+
+@contextmanager
+def _stored_at_its_end(call: str) -> Iterator[None]:
+    """Log that files are not stored yet instead of raising it: a job has begun, and its end stores them."""
+    try:
+        yield
+    except FilesNotStored as error:
+        log.warning("sandbox.files_not_stored", call=call, error=str(error))
 
 
 class ReservedSandbox(Sandbox):
@@ -37,12 +52,13 @@ class ReservedSandbox(Sandbox):
         return await self._pool.use(self._request, worked, read_only=read_only)
 
     async def run(self, command: ExecRequest) -> ExecResult:
-        """Run a script."""
+        """Run a script; raises FilesNotStored with its result."""
         return await self._use(lambda sandbox: sandbox.run(command))
 
     async def spawn(self, job: BackgroundJob) -> None:
         """Start a job; afterwards `id` is the instance that runs it."""
-        await self._use(lambda sandbox: sandbox.spawn(job))
+        with _stored_at_its_end("spawn"):
+            await self._use(lambda sandbox: sandbox.spawn(job))
 
     async def report(self, job_id: str) -> JobReport:
         """Return the report of a job."""
@@ -50,7 +66,8 @@ class ReservedSandbox(Sandbox):
 
     async def stop(self, job_id: str) -> None:
         """Stop a job."""
-        await self._use(lambda sandbox: sandbox.stop(job_id))
+        with _stored_at_its_end("stop"):
+            await self._use(lambda sandbox: sandbox.stop(job_id))
 
     async def read(self, path: str, *, limit: int) -> bytes:
         """Read a workspace file."""

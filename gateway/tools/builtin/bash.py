@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import structlog
+
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.jobs.jobs import TooManyJobs
 from gateway.records.tools.http_requests import BashToolConfig
@@ -20,8 +22,12 @@ from gateway.tools.tool import (
     str_argument,
 )
 from sandbox.config import DECLARED
+from sandbox.errors import FilesNotStored
 from sandbox.exec.command_lint import missing_runtime, path_outside_workspace
 from sandbox.model import ExecRequest, ExecResult
+from sandbox.port import Sandbox
+
+log = structlog.get_logger(__name__)
 
 MAX_COMMAND_BYTES = 64 * 1024
 """Bytes of one command."""
@@ -86,16 +92,26 @@ async def _run(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolR
         return await start_job(context, command, key)
     sandbox = await context.environment_resolver.sandbox(context.environment)
     config = context.environment.config
-    result = await sandbox.run(
-        ExecRequest(
-            script=ONE_STREAM + command,
-            timeout=float(config.timeout),
-            output_limit=config.output_limit,
-            on_output=context.on_output,
-        )
+    request = ExecRequest(
+        script=ONE_STREAM + command,
+        timeout=float(config.timeout),
+        output_limit=config.output_limit,
+        on_output=context.on_output,
     )
-    shape = to_response(result) | missing_runtime_note(result)
+    result, not_stored = await _run_and_store(sandbox, request)
+    shape = to_response(result) | missing_runtime_note(result) | not_stored
     return ToolResult(ok=result.ok, content=to_text(shape, timeout=config.timeout), detail=shape)
+
+
+async def _run_and_store(sandbox: Sandbox, request: ExecRequest) -> tuple[ExecResult, dict[str, str]]:
+    """Run a script; return a note too if the workspace store does not take the files it changed."""
+    try:
+        return await sandbox.run(request), {}
+    except FilesNotStored as error:
+        if not isinstance(error.done, ExecResult):
+            raise
+        log.warning("bash.files_not_stored", error=str(error))
+        return error.done, {"note": str(error)}
 
 
 def to_text(shape: Mapping[str, Any], *, timeout: int) -> str:
