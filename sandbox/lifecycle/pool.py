@@ -36,7 +36,7 @@ from sandbox.lifecycle.reservations import (
     wake,
 )
 from sandbox.lifecycle.services import SandboxServices
-from sandbox.model import SandboxId, SandboxSpec
+from sandbox.model import ExecResult, SandboxId, SandboxSpec
 from sandbox.port import Sandbox
 from sandbox.workspaces.syncer import WorkspaceSync
 
@@ -325,10 +325,15 @@ class Pool:
 
 
 async def _push_after(sync: WorkspaceSync, spec: SandboxSpec, done: object) -> None:
-    """Sync what the work changed; raises FilesNotStored, because the work itself was done."""
+    """Sync what the work changed; raises FilesNotStored, because the work itself was done.
+
+    If the sandbox is gone, a command is not repeated for its files; a file is written again.
+    """
     try:
         await sync.push(spec)
-    except SandboxGone:
+    except SandboxGone as error:
+        if isinstance(done, ExecResult):
+            raise CommandInterrupted from error
         raise
     except SandboxError as error:
         raise FilesNotStored(error, done) from error

@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from delivery.fair_gate import FairGate
 from delivery.fair_scheduler import PoolSize
-from memory_reservations import MemoryReservations, MemorySandboxLocks
+from memory_reservations import MemoryReservations
 from memory_sandboxes import MemoryProvider
+from pool_harness import OWNER, REQUEST, SPEC, PoolHarness
 from sandbox.errors import (
     CommandInterrupted,
-    FilesNotStored,
     ProviderRefused,
     ProviderUnreachable,
     SandboxBusy,
     SandboxGone,
 )
-from sandbox.labels import Owner, Scope
-from sandbox.lifecycle.backend import Backend
-from sandbox.lifecycle.locks import SandboxLocks
 from sandbox.lifecycle.pool import Pool
 from sandbox.lifecycle.reservations import Reservation, ReservationStatus, SandboxRequest, reserve
 from sandbox.lifecycle.reserved_sandbox import ReservedSandbox
 from sandbox.lifecycle.snapshotter import Snapshotter
 from sandbox.lifecycle.teardown import Teardown
-from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, ExecResult, SandboxId, SandboxSpec
+from sandbox.model import ExecRequest, SandboxId, SandboxSpec
 from sandbox.port import Sandbox
 from sandbox.snapshots.local import LocalSnapshotStore
-from sandbox.workspaces.baselines import LocalBaselineStore
-from sandbox.workspaces.directory_store import DirectoryWorkspaceStore
-from sandbox.workspaces.syncer import WorkspaceSync
-
-SPEC = SandboxSpec(label="dovecote-here-one", namespace="space", persistent=True)
-OWNER = Owner(account="acc_1", scope=Scope.SESSION, conversation="cnv_1")
-REQUEST = SandboxRequest(spec=SPEC, owner=OWNER, provider="memory")
 
 
 class SlowProvider(MemoryProvider):
@@ -56,33 +45,6 @@ class SlowProvider(MemoryProvider):
         if spec.label.startswith("busy"):
             await self._hold.wait()
         return await super().create(spec)
-
-
-@dataclass(kw_only=True)
-class PoolHarness:
-    """A pool on a register and a provider in memory, with a clock of its own."""
-
-    provider: MemoryProvider = field(default_factory=MemoryProvider)
-    reservations: MemoryReservations = field(default_factory=MemoryReservations)
-    lock_store: MemorySandboxLocks = field(default_factory=MemorySandboxLocks)
-    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
-    checkpoint: Callable[[str], None] = field(default=lambda _name: None)
-    starts: FairGate = field(default_factory=lambda: FairGate(PoolSize(places=64)))
-
-    def backend(self) -> Backend:
-        """Return the backend of a pool."""
-        return Backend(
-            provider=self.provider,
-            reservations=self.reservations,
-            locks=SandboxLocks(self.lock_store, timeout=1.0),
-            checkpoint=self.checkpoint,
-            clock=lambda: self.now,
-            starting=self.starts.hold,
-        )
-
-    def pool(self) -> Pool:
-        """Return a pool as another process would have one."""
-        return Pool(self.backend(), timeout=1.0)
 
 
 async def test_an_open_sandbox_is_used_again() -> None:
@@ -381,28 +343,3 @@ async def test_a_full_disk_keeps_no_sandbox_alive(tmp_path: Path) -> None:
     row = harness.reservations.rows[SPEC.label]
     assert await Teardown(backend, pool.evict).stop(row, SPEC, reason="expired")
     assert (harness.reservations.rows, harness.provider.instances) == ({}, {})
-
-
-class FullStore(WorkspaceSync):
-    """A workspace store that takes no files after a call."""
-
-    async def sync(self, sandbox: Sandbox, spec: SandboxSpec) -> None:
-        """Do nothing."""
-
-    async def push(self, spec: SandboxSpec) -> None:
-        """Refuse the files of a call."""
-        raise ProviderUnreachable(f"the store of {spec.namespace} is full")
-
-
-async def test_a_call_whose_files_cannot_be_stored_was_carried_out(tmp_path: Path) -> None:
-    """The error has the result and says not to repeat the call; a job that has begun is no error."""
-    harness = PoolHarness()
-    full = FullStore(DirectoryWorkspaceStore(tmp_path), LocalBaselineStore(tmp_path / "baselines"), limit=1)
-    sandbox = ReservedSandbox(Pool(replace(harness.backend(), workspace_sync=full)), REQUEST)
-    with pytest.raises(FilesNotStored, match=r"do not repeat it.*is full") as caught:
-        await sandbox.run(ExecRequest(script="echo once", timeout=1, output_limit=1000))
-    assert isinstance(caught.value.done, ExecResult)
-    assert caught.value.done.stdout == b"once\n"
-    assert caught.value.to_answer() == str(caught.value)
-    await sandbox.spawn(BackgroundJob(id="job_1", script="sleep 1", token="t"))
-    assert (await sandbox.report("job_1")).state == BackgroundJobState.RUNNING
