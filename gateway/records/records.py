@@ -40,6 +40,7 @@ from gateway.records.stored_secrets import patched_config, secret_associated_dat
 from gateway.records.tools.http_requests import HttpHookConfig, HttpToolConfig
 from gateway.records.tools.mcp_servers import McpServerConfig
 from gateway.records.tools.openapi_tools import OpenApiToolsConfig
+from gateway.store.accounts import budgets
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import ID_PREFIXES, Record, RecordKind
 from gateway.store.conversations import channel_secrets, channel_state, pairings
@@ -220,6 +221,8 @@ class Records:
             changed = await store.update_record(connection, changed)
         except IntegrityError as error:
             raise RecordNameTaken(f"there is already one named {name!r}") from error
+        if record.kind == "agent" and record.config.get("limits") != changed.config.get("limits"):
+            await budgets.delete_counters(connection, record.account, record.id)
         return await self._saved(connection, changed, checked, below)
 
     def callable_url(self, url: str, pointer: str) -> CallableUrl:

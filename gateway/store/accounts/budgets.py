@@ -152,6 +152,16 @@ async def delete_unlimited(connection: Connection, account: str) -> None:
     )
 
 
+async def delete_counters(connection: Connection, account: str, owner: str) -> None:
+    """Delete the counters of an owner whose limits have changed; new ones begin with all earlier usage.
+
+    One with a reservation stays, because the end of the request changes it.
+    """
+    await connection.execute(
+        delete(table).where(table.c.account == account, table.c.owner == owner, table.c.reserved <= 0)
+    )
+
+
 async def update_limits(connection: Connection, account: str, changes: Sequence[CounterChange]) -> None:
     """Store the present limits and ends of the counters that these changes are for, without the changes."""
     for one in changes:

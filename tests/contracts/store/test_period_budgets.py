@@ -17,6 +17,7 @@ from delivery.database.engine import Database
 from gateway.accounts import api_keys
 from gateway.accounts.budgets import MeteredAgent, UsageMeter
 from gateway.accounts.reservations import BudgetReservations, BudgetWarning
+from gateway.accounts.vault import Vault
 from gateway.agents.port import (
     Agent,
     AgentError,
@@ -31,8 +32,9 @@ from gateway.agents.port import (
     Usage,
 )
 from gateway.observability.metrics import Metrics
+from gateway.records.records import Records
 from gateway.store.accounts import budgets as store
-from gateway.store.accounts import persons
+from gateway.store.accounts import persons, records
 from gateway.store.accounts.budgets import BudgetCounter
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
@@ -241,6 +243,29 @@ async def test_a_limit_is_removed_while_a_request_runs(database: Database, accou
     await set_budget(database, account, day={"tokens": 5000})
     await run_turn(meter, turn_input("trn_3"))
     assert [(one.used, one.reserved) for one in await counters(database, account)] == [(300, 0)]
+
+
+async def test_an_agents_limit_counts_what_was_used_without_it(database: Database) -> None:
+    """A limit that is removed from an agent's record and set again includes the usage in between."""
+    book, meter = Records(Vault(["k" * 40])), UsageMeter(database, Metrics(), {})
+    async with database.begin() as connection:
+        made, _key = await api_keys.create_account(connection, "one")
+        agent = (await book.create(connection, made.id, "agent", name="ada", config={})).record
+        conversation = Conversation(id="cnv_1", account=made.id, agent=agent.id, created_at=utc_now())
+        await conversations.insert_conversation(connection, conversation)
+
+    async def ask(turn: str, limit: int) -> None:
+        async with database.begin() as connection:
+            present = await records.get_by_id(connection, agent.id)
+            assert present is not None
+            await book.update(connection, present, patch={"limits": {"budgetDayRequests": limit}})
+        asked = turn_input(turn, budget_day_requests=limit)
+        await run_turn(meter, replace(asked, agent=replace(asked.agent, id=agent.id)))
+
+    for number, limit in enumerate((5, 0, 0)):
+        await ask(f"trn_{number}", limit)
+    with pytest.raises(AgentError, match="used up: 3 of 3"):
+        await ask("trn_3", 3)
 
 
 async def test_a_lowered_limit_is_shown(database: Database, account: str) -> None:
