@@ -6,11 +6,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 from sqlalchemy.exc import IntegrityError
 
 from delivery.broker.port import WorkQueue
 from delivery.database.clock import utc_now
+from delivery.deliveries.routes import matches
+from delivery.events.event import DELIVERY_EVENTS, TRANSIENT, EventType
 from delivery.webhooks import endpoints as store
 from delivery.webhooks.endpoints import Endpoint
 from gateway.records import webhooks
@@ -23,7 +25,19 @@ from gateway.web.http.problems import invalid
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 from sandbox.config import ConfigProblem as Fault
 
-EventPatterns = Annotated[tuple[EventPattern, ...], Field(min_length=1, max_length=50)]
+NEVER_SENT = DELIVERY_EVENTS | TRANSIENT
+"""Types that no webhook gets: a delivery would cause another one, and deltas are only in streams."""
+
+
+def _sent_pattern(pattern: str) -> str:
+    """Return a pattern; raises ValueError for one that selects only events that are never sent."""
+    if not any(matches([pattern], kind) for kind in EventType if kind not in NEVER_SENT):
+        raise ValueError("such events are never sent to webhooks: read them from the event stream")
+    return pattern
+
+
+SentPattern = Annotated[EventPattern, AfterValidator(_sent_pattern)]
+EventPatterns = Annotated[tuple[SentPattern, ...], Field(min_length=1, max_length=50)]
 SecretField = Annotated[SecretStr, Whsec]
 
 
