@@ -122,7 +122,8 @@ def outcome_for_response(response: EgressResponse, *, now: datetime) -> Outcome:
             status=status,
             excerpt=excerpt,
         )
-    retry_after = parse_retry_after(response.retry_after, now=now) if status in _BUSY else None
+    # 0, or a date that is over, asks for no pause: the circuit breaker decides about one.
+    retry_after = (parse_retry_after(response.retry_after, now=now) or None) if status in _BUSY else None
     note = " (redirects are not followed)" if 300 <= status < 400 else ""  # noqa: PLR2004 - likewise
     return Outcome(
         kind=OutcomeKind.RETRY,

@@ -20,6 +20,7 @@ from standardwebhooks.webhooks import Webhook
 from delivery.deliveries.attempt import FINAL, DeliveryState, Transition, next_state
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind
 from delivery.deliveries.retry_schedule import WEBHOOK
+from delivery.webhooks.circuit_breaker import CircuitBreakerSink, EndpointHealth
 from delivery.webhooks.egress import BODY_LIMIT, Egress
 from delivery.webhooks.signing import new_secret
 from delivery.webhooks.sink import WebhookSink, WebhookTarget
@@ -38,6 +39,19 @@ from webhook_receiver import (
 
 SECRET, OLD_SECRET = new_secret(), new_secret()
 BODY = b'{"v":1,"id":"evt_1","type":"agent.finished","data":{"output":"done"}}'
+
+
+class UnstoredHealth(EndpointHealth):
+    """The health of an endpoint that has failed for a day."""
+
+    async def record_failure(self, endpoint: str, now: datetime) -> datetime:
+        """Return when that began."""
+        return now - timedelta(days=1)
+
+    async def record_success(self, endpoint: str) -> None:
+        """Store nothing."""
+
+
 DELIVERY = Delivery(
     id="dlv_1",
     account="acc_1",
@@ -153,6 +167,18 @@ async def test_retry_after_is_honoured_up_to_an_hour(
     assert judged.state is DeliveryState.DELIVERED
     assert len(outcomes) == 2
     assert least <= delays[0] <= most
+
+
+@pytest.mark.parametrize("header", ["0", "-5", "Thu, 01 Jan 2026 00:00:00 GMT"])
+async def test_a_retry_after_that_is_over_does_not_keep_an_endpoint_from_its_pause(header: str) -> None:
+    """A receiver that always says so is paused like every one that fails for ten seconds."""
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    moments = iter([now + timedelta(seconds=seconds) for seconds in (0, 4, 8, 12, 16)])
+    async with open_sink(*[respond(503, Retry_After=header)] * 5) as (sink, _):
+        breaker = CircuitBreakerSink(sink, health=UnstoredHealth(), now=lambda: next(moments))
+        outcomes = [await breaker.send(DELIVERY) for _ in range(5)]
+    assert [one.pause_destination for one in outcomes] == [False] * 4 + [True]
+    assert outcomes[-1].retry_after == 8
 
 
 async def test_a_retry_after_of_another_status_is_ignored() -> None:
