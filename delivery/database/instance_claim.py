@@ -46,8 +46,19 @@ class DatabaseClaimed(Exception):
         self.holder = holder
 
 
+class SessionsPooled(Exception):
+    """A pooler gives several connections one session of the server, so no process can hold a lock."""
+
+    def __init__(self) -> None:
+        super().__init__("a pooler gives several connections the same session of PostgreSQL")
+
+
 class _Claim(Protocol):
     """A claim of one kind of database."""
+
+    @abstractmethod
+    async def check(self) -> None:
+        """Raise SessionsPooled if the claim would be that of other connections too."""
 
     @abstractmethod
     async def acquire(self) -> bool:
@@ -69,11 +80,12 @@ async def claim_database(
     """Claim a database until the block ends, with `shared` beside others that also claim it shared.
 
     `owner` names this process to an operator. Waits `patience` seconds for a process that is just ending,
-    then raises DatabaseClaimed.
+    then raises DatabaseClaimed. Raises SessionsPooled at once behind PgBouncer in the mode `transaction`.
     """
     url = make_url(database_url)
     claim = _SqliteClaim(url) if url.get_backend_name() == "sqlite" else _PostgresClaim(url, shared, owner)
     try:
+        await claim.check()
         await _acquire_within(claim, patience)
         stop = asyncio.Event()
         keeping = asyncio.create_task(_keep(claim, stop))
@@ -121,6 +133,17 @@ class _PostgresClaim(_Claim):
         self._connection: AsyncConnection | None = None
         self._is_held = False
 
+    async def check(self) -> None:
+        """Compare the sessions of two connections that are open at once."""
+        session = select(func.pg_backend_pid())
+        try:
+            async with self._engine.connect() as first, self._engine.connect() as second:
+                sessions = [(await one.execute(session)).scalar_one() for one in (first, second)]
+        except DBAPIError as error:
+            raise _unavailable(error) from error
+        if len(set(sessions)) == 1:
+            raise SessionsPooled
+
     async def acquire(self) -> bool:
         try:
             connection = await self._connect()
@@ -130,9 +153,7 @@ class _PostgresClaim(_Claim):
                 self._is_held = bool((await connection.execute(self._try_lock)).scalar_one())
         except DBAPIError as error:
             await self._disconnect()
-            if error.connection_invalidated or isinstance(error.orig, OSError):
-                raise OSError(f"the database does not answer: {error.orig}") from error
-            raise
+            raise _unavailable(error) from error
         return self._is_held
 
     async def _connect(self) -> AsyncConnection:
@@ -165,12 +186,22 @@ class _PostgresClaim(_Claim):
         await self._engine.dispose()
 
 
+def _unavailable(error: DBAPIError) -> Exception:
+    """Return the error to raise: an OSError if the server does not answer."""
+    if error.connection_invalidated or isinstance(error.orig, OSError):
+        return OSError(f"the database does not answer: {error.orig}")
+    return error
+
+
 class _SqliteClaim(_Claim):
     """A lock on a file beside the database, which only one process can use."""
 
     def __init__(self, url: URL) -> None:
         self._file = Path(f"{url.database}.lock")
         self._descriptor: int | None = None
+
+    async def check(self) -> None:
+        """Do nothing: a file has no pooler."""
 
     async def acquire(self) -> bool:
         if self._descriptor is not None:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from delivery.broker.connection import NatsConnection, connect
 from delivery.broker.stream_config import StreamConfig
 from delivery.database.engine import Database, DatabaseUnavailable
-from delivery.database.instance_claim import DatabaseClaimed, claim_database
+from delivery.database.instance_claim import DatabaseClaimed, SessionsPooled, claim_database
 from delivery.database.sqlite import is_damaged
 from delivery.errors import DeliveryError
 from gateway.accounts.vault import DecryptionFailed, Vault, associated_data
@@ -76,16 +76,25 @@ def sqlite_file_problem(url: str) -> tuple[str, str] | None:
 
 
 class DatabaseShared(Exception):
-    """Another gateway uses the database, and one of the two does not expect company."""
+    """Another gateway uses the database unexpectedly, or a pooler would let it."""
 
-    def __init__(self, url: str, error: DatabaseClaimed, *, replicas: int) -> None:
+    def __init__(self, url: str, error: DatabaseClaimed | SessionsPooled, remedy: str) -> None:
         place = make_url(url)
         where = place.host or place.database
-        super().__init__(
-            f"database_url = {where} (DOVECOTE_DATABASE_URL): {error}. With replicas = {replicas} they would "
-            "end each other's background jobs. Stop the other gateway and start again, or set replicas "
-            "(DOVECOTE_REPLICAS) to the number of gateways in all of them"
-        )
+        super().__init__(f"database_url = {where} (DOVECOTE_DATABASE_URL): {error}. {remedy}")
+
+
+_SESSION_MODE = (
+    "Locks of the gateway would stay behind, and another gateway would have them too. Set the pool mode of "
+    "PgBouncer to session for this database, or name the server itself"
+)
+
+
+def _stop_other(replicas: int) -> str:
+    return (
+        f"With replicas = {replicas} they would end each other's background jobs. Stop the other gateway and "
+        "start again, or set replicas (DOVECOTE_REPLICAS) to the number of gateways in all of them"
+    )
 
 
 @asynccontextmanager
@@ -101,7 +110,9 @@ async def claimed_database(settings: Settings) -> AsyncIterator[None]:
         try:
             await stack.enter_async_context(claim_database(url, shared=shared, owner=owner))
         except DatabaseClaimed as error:
-            raise DatabaseShared(url, error, replicas=settings.replicas) from error
+            raise DatabaseShared(url, error, _stop_other(settings.replicas)) from error
+        except SessionsPooled as error:
+            raise DatabaseShared(url, error, _SESSION_MODE) from error
         except (DBAPIError, OSError) as error:
             if settings.database_url is None:
                 raise

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import sys
+import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from sqlalchemy.engine import make_url
 
-from delivery.database.instance_claim import DatabaseClaimed, claim_database
+from delivery.database.instance_claim import DatabaseClaimed, SessionsPooled, claim_database
 from gateway_process import GatewayProcess, gateway
+from nats_servers import free_ports
 
 HOLD = """
 import asyncio, sys
@@ -85,3 +90,63 @@ async def test_a_second_gateway_is_refused_with_words(tmp_path: Path) -> None:
         await first.kill()
         await second.start()
         await second.stop()
+
+
+@asynccontextmanager
+async def pgbouncer(url: str, mode: str) -> AsyncIterator[str]:
+    """Run PgBouncer in a pool mode in front of a server; yields the database's URL there."""
+    program = shutil.which("pgbouncer") or pytest.skip("no pgbouncer (Debian: pgbouncer)")
+    (port,) = free_ports(1)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = _pooler_settings(Path(folder), url, mode, port)
+        user = "postgres" if os.geteuid() == 0 else None  # it does not run as root
+        pooler = await asyncio.create_subprocess_exec(
+            program, "--quiet", str(settings), user=user, stderr=asyncio.subprocess.DEVNULL
+        )
+        try:
+            async with asyncio.timeout(60):
+                while not await _answers(port):  # noqa: ASYNC110 - another process opens it
+                    await asyncio.sleep(0.01)
+            yield f"postgresql+psycopg://dovecote@127.0.0.1:{port}/{make_url(url).database}"
+        finally:
+            with suppress(ProcessLookupError):
+                pooler.kill()
+            await pooler.wait()
+
+
+def _pooler_settings(folder: Path, url: str, mode: str, port: int) -> Path:
+    """Write the settings of PgBouncer, which another user reads."""
+    folder.chmod(0o755)
+    server, settings = make_url(url), folder / "pgbouncer.ini"
+    settings.write_text(
+        f"[databases]\n* = host={server.query['host']} user={server.username}\n[pgbouncer]\n"
+        f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
+        f"pool_mode = {mode}\n"
+    )
+    return settings
+
+
+async def _answers(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+async def test_a_pooler_of_transactions_is_refused_and_one_of_sessions_is_not(database_url: str) -> None:
+    """Locks of shared sessions outlive their gateway, and a second gateway would have them too."""
+    if database_url.startswith("sqlite"):
+        pytest.skip("a SQLite file has no pooler")
+    async with pgbouncer(database_url, "transaction") as pooled:
+        with pytest.raises(SessionsPooled):
+            async with claimed(pooled):
+                pytest.fail("the claim means nothing")
+    async with pgbouncer(database_url, "session") as pooled:
+        async with claimed(pooled):
+            with pytest.raises(DatabaseClaimed):
+                async with claimed(pooled):
+                    pytest.fail("both have the database")
+        async with claimed(pooled, shared=True), claimed(pooled, shared=True):
+            pass
