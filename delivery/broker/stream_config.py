@@ -132,10 +132,10 @@ class StreamConfig:
             "discard": "old",
             "storage": "file",
             "num_replicas": self.replicas or CLUSTER_REPLICAS,
-            "duplicate_window": 120 * _SECOND,
             "allow_direct": True,
         }
-        return defaults | settings
+        # NATS refuses a window that is longer than the age of the oldest message.
+        return defaults | settings | {"duplicate_window": min(120 * _SECOND, settings["max_age"])}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,6 +56,15 @@ async def test_nats_is_asked_for_room_and_time(tmp_path: Path) -> None:
     assert gone.state is CheckState.FAILED
 
 
+async def test_events_may_be_kept_for_less_than_two_minutes(tmp_path: Path) -> None:
+    """NATS refuses a stream whose window of duplicates is longer than the age of its messages."""
+    second = StreamConfig(max_bytes=64 * 1024**2, retention_days=1 / 86_400)
+    async with nats_server(tmp_path) as server, connect(server.url, token=TOKEN) as nats_connection:
+        await ensure_streams(nats_connection, second)
+        made = await nats_connection.api_request(f"STREAM.INFO.{EVENTS}")
+        assert made["config"]["max_age"] == made["config"]["duplicate_window"] == 10**9
+
+
 def account(storage: int, most: int) -> dict[str, Any]:
     """Return NATS's answer about an account."""
     return {"storage": storage, "reserved_storage": storage, "limits": {"max_storage": most}}
