@@ -19,6 +19,9 @@ from gateway.cli.progress import progress
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
+PART_SUFFIX = ".part"
+"""Ends the name of a copy that is not complete, so that no one takes a part for a backup."""
+
 EXCLUDED_NAMES = ("nats", "callbacks", "scratch", "logs", "lock", "url", "dovecote.db*")
 """Names that are recreated at the start, the log, and what is not copied file by file (events, database)."""
 
@@ -37,18 +40,22 @@ def backup(
         raise CommandFailed(f"{settings.data_dir} is no data directory")
     if target.resolve().is_relative_to(settings.data_dir.resolve()):
         raise UsageError("the copy cannot be inside the data directory")
+    part = target.with_name(f"{target.name}{PART_SUFFIX}")
     try:
-        target.mkdir(mode=0o700, parents=True)
+        part.mkdir(mode=0o700, parents=True)
+    except FileExistsError:
+        raise UsageError(f"{part} is what an interrupted backup left: delete it, and repeat") from None
     except OSError as error:
         reason = f"cannot be created: {error.strerror}; choose a path that this user can write"
         raise CommandFailed(f"DIR = {target} {reason}") from error
     try:
         with progress("copying the database"):
-            said = _copy_database(settings, target)
+            said = _copy_database(settings, part)
         with progress("copying files"):
-            missing = _copy_files(settings.data_dir, target)
-    except CommandFailed:
-        shutil.rmtree(target, ignore_errors=True)  # nobody may take a part for a backup
+            missing = _copy_files(settings.data_dir, part)
+        part.rename(target)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
         raise
     typer.echo(f"{said}; files copied to {target}, which contains keys: protect it")
     if missing:

@@ -138,3 +138,33 @@ def test_a_backup_that_does_not_fit_fails_and_leaves_nothing(tmp_path: Path) -> 
     copied = run_command_line("backup", str(tmp_path / "copy"), "--data", str(data))
     assert copied.exit_code == 0
     assert (tmp_path / "copy" / "workspaces" / "large.bin").stat().st_size == 6_000_000
+
+
+async def test_a_killed_backup_leaves_no_directory_of_its_name(tmp_path: Path) -> None:
+    """What it copied is named as a part, and the next try says to delete it."""
+    data, copy, part = tmp_path / "data", tmp_path / "copy", tmp_path / "copy.part"
+    assert (await asyncio.to_thread(run_command_line, "migrate", "up", "--data", str(data))).exit_code == 0
+    await asyncio.to_thread(write_many_files, data / "workspaces", 20_000)
+    command = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gateway", "backup", str(copy), "--data", str(data),
+        env=environment_without_ours(),
+    )  # fmt: skip
+    async with asyncio.timeout(60):
+        while not (part / "workspaces").exists():  # noqa: ASYNC110 - another process makes it
+            await asyncio.sleep(0.001)
+    command.kill()
+    await command.wait()
+    assert not copy.exists()
+    again = await asyncio.to_thread(run_command_line, "backup", str(copy), "--data", str(data))
+    assert again.exit_code == 2
+    assert f"{part} is what an interrupted backup left: delete it" in again.stderr
+    await asyncio.to_thread(shutil.rmtree, part)
+    done = await asyncio.to_thread(run_command_line, "backup", str(copy), "--data", str(data))
+    assert (done.exit_code, part.exists(), copy.exists()) == (0, False, True)
+
+
+def write_many_files(directory: Path, count: int) -> None:
+    """Write small files, which take a while to copy."""
+    directory.mkdir(parents=True)
+    for number in range(count):
+        (directory / str(number)).touch()
