@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +56,11 @@ class S3SnapshotStore(SnapshotStore):
                     number = len(parts) + 1
                     done = await self.client.upload_part(**upload, PartNumber=number, Body=body)
                     parts.append({"PartNumber": number, "ETag": done["ETag"]})
+            await self.client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
         except BaseException:
-            await self.client.abort_multipart_upload(**upload)
+            with suppress(Exception):  # the store may still not answer; the first error is the one to report
+                await self.client.abort_multipart_upload(**upload)
             raise
-        await self.client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
 
     async def get(self, name: str, into: Path) -> None:
         """Download an object to a file, chunk by chunk."""

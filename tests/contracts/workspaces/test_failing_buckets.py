@@ -128,3 +128,25 @@ async def test_a_page_is_no_stored_object(tmp_path: Path) -> None:
             await snapshots.get("label/1-hash", tmp_path / "back")
         with pytest.raises(ProviderRefused, match="CreateMultipartUpload"):
             await snapshots.put("label/1-hash", file)
+
+
+async def test_an_upload_that_cannot_be_completed_leaves_no_parts(tmp_path: Path) -> None:
+    """Parts of an upload that is neither completed nor aborted are stored, and paid for, without end."""
+    file, aborted = tmp_path / "file", []
+    file.write_bytes(b"x" * (PART + 1))
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.method == "DELETE":
+            aborted.append(request.query["uploadId"])
+            return web.Response(status=204)
+        if "uploads" in request.query:
+            text = "<InitiateMultipartUploadResult><UploadId>up-1</UploadId></InitiateMultipartUploadResult>"
+            return web.Response(text=text, content_type="application/xml")
+        if request.method == "PUT":
+            return web.Response(headers={"ETag": '"e"'})
+        return web.Response(status=403, text="<Error><Code>AccessDenied</Code></Error>")
+
+    async with served(answer) as bucket, open_client(bucket, "workspaces") as client:
+        with pytest.raises(ProviderUnauthorized, match="CompleteMultipartUpload"):
+            await S3SnapshotStore(client, bucket).put("label/1-hash", file)
+    assert aborted == ["up-1"]
