@@ -107,7 +107,9 @@ class Transcript:
     def _tool_completed(self, about: Mapping[str, Any]) -> str:
         if about.get("name") == "bash" and about.get("resultId") is not None:
             return ""  # a background job: its own lines follow
-        parts = [f"exit {about['exit_code']}"] if about.get("exit_code") is not None else ["done"]
+        parts = ["failed" if about.get("ok") is False else "done"]
+        if about.get("exit_code") is not None:
+            parts = [f"exit {about['exit_code']}"]
         if about.get("timed_out"):
             parts.append("timed out")
         if about.get("duration_ms") is not None:

@@ -114,3 +114,13 @@ def test_a_job_has_one_line_for_its_start_and_one_for_its_end() -> None:
     ]
     text = "".join(transcript.render({"type": kind, "data": about}) for kind, about in events)
     assert text == "⚙ bash make\n● job job_1 started\n● job job_1 completed, exit 0\n"
+
+
+def test_a_call_without_an_exit_code_is_done_or_failed() -> None:
+    """A sandbox that cannot be used gives no exit code, and has done nothing."""
+    transcript = Transcript()
+    shown = [
+        transcript.render({"type": "tool.completed", "data": {"name": "bash", "ok": ok, "exit_code": code}})
+        for ok, code in ((True, None), (False, None), (False, 3))
+    ]
+    assert [line.strip() for line in shown] == ["bash done", "bash failed", "bash exit 3"]
