@@ -230,12 +230,11 @@ async def _ensure_one(
 async def _create(
     nats: NatsConnection, name: str, want: dict[str, Any], *, any_replicas: bool
 ) -> dict[str, Any]:
-    if (
-        any_replicas and not nats.is_clustered
-    ):  # one server counts the space of all replicas, then refuses them
-        want = want | {"num_replicas": 1}
     created = await nats.api_request(f"STREAM.CREATE.{name}", want)
-    if any_replicas and created.get("error", {}).get("err_code") == _NOT_CLUSTERED:
+    code = created.get("error", {}).get("err_code")
+    # A single server counts the space of all replicas before it refuses more than one.
+    is_single = code == _NOT_CLUSTERED or (code == _INSUFFICIENT_STORAGE and not nats.is_clustered)
+    if any_replicas and is_single:
         created = await nats.api_request(f"STREAM.CREATE.{name}", want | {"num_replicas": 1})
     if "error" in created:
         raise _error_for(name, created, most=want["max_bytes"])
