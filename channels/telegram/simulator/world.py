@@ -12,6 +12,9 @@ from typing import Any
 from channels.telegram.simulator.failure import ApiFailure, bad_request
 from channels.telegram.simulator.wording import find_entities
 
+FUTURE_OFFSETS = 10
+"""How far beyond the next number an offset may be; the Bot API server's queue takes no further ones."""
+
 FIRST_UPDATE = 700_000_001
 SUPERGROUPS = -1_000_000_000_000
 OPT_IN_KINDS = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
@@ -216,8 +219,17 @@ class World:
         self.updates[number] = {"update_id": number, **content}
         return number
 
+    def restart_updates(self, first: int) -> None:
+        """Number the next updates from `first`, as Telegram may after a week without any."""
+        self._next_update = first
+
     def confirm(self, offset: int) -> None:
-        """Delete updates before `offset`; a negative one keeps that many of the last."""
+        """Delete updates before `offset`; a negative one keeps that many of the last.
+
+        One far beyond the next number is that of an earlier numbering, and confirms nothing.
+        """
+        if offset > self._next_update + FUTURE_OFFSETS:
+            return
         if offset < 0:
             offset = min(sorted(self.updates)[offset:], default=0)
         for number in [number for number in self.updates if number < offset]:

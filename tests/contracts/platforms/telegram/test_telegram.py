@@ -69,6 +69,24 @@ async def test_a_hand_over_between_pollers_is_no_conflict(simulator: Simulator) 
     assert recorder.states[-1] is True
 
 
+async def test_updates_arrive_after_their_numbers_begin_again(
+    simulator: Simulator, telegram: Connection
+) -> None:
+    """After a week without updates Telegram may continue with lower numbers; each arrives once."""
+    recorder = UpdateRecorder()
+    async with receiving(telegram, recorder):
+        await simulator.say(7, "before the quiet week")
+        await recorder.wait(1)
+        await simulator.wait_until(lambda: not simulator.world.updates)
+        simulator.world.restart_updates(5_000_000)
+        for number, text in enumerate(("after it", "and again"), start=2):
+            await simulator.say(7, text)
+            await recorder.wait(number)
+        await simulator.wait_until(lambda: not simulator.world.updates)
+    texts = [update.text for update in recorder.updates if isinstance(update, Message)]
+    assert texts == ["before the quiet week", "after it", "and again"]
+
+
 async def test_a_webhook_left_behind_is_removed(simulator: Simulator, telegram: Connection) -> None:
     """A bot that was posted to before can poll."""
     await simulator.updates.set_webhook("http://127.0.0.1:9/", "")
