@@ -14,7 +14,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -267,7 +267,7 @@ async def _serve(port: int, delay: float, pieces: int) -> None:
     def script(body: dict[str, Any]) -> ScriptedTurn:
         turn = echo(body)
         text = turn.text if pieces == 1 else f"{turn.text} {'words ' * pieces}"
-        return ScriptedTurn(text=text, calls=turn.calls, pieces=pieces, delay=delay)
+        return replace(turn, text=text, pieces=pieces, delay=delay)
 
     async with OpenAIServer(script, port=port) as server:
         print(f"ready {server.base_url}", flush=True)  # noqa: T201 - a process says where it listens
