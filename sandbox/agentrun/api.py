@@ -16,7 +16,7 @@ from yarl import URL
 
 from egress.guard import TRUSTED
 from egress.sessions import open_session
-from sandbox.agentrun.errors import error_for, translate_errors
+from sandbox.agentrun.errors import error_for, foreign_answer, translate_errors
 from sandbox.agentrun.settings import AgentRunSettings
 from sandbox.agentrun.signature import (
     API_VERSION,
@@ -25,7 +25,7 @@ from sandbox.agentrun.signature import (
     control_headers,
     data_headers,
 )
-from sandbox.errors import ProviderUnauthorized, ProviderUnreachable, SandboxGone
+from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
 from sandbox.model import SandboxId
 
 COMMAND_SECONDS = 30.0
@@ -67,13 +67,16 @@ class AgentRunApi:
         self._settings = settings
 
     async def create(self, sandbox_id: SandboxId, *, template: str, idle_seconds: int) -> None:
-        """Create a sandbox with an id of our own."""
+        """Create a sandbox with an id of our own; raises ProviderRefused for an unknown template."""
         wanted = {
             "templateName": template,
             "sandboxIdleTimeoutSeconds": idle_seconds,
             "sandboxId": sandbox_id,
         }
-        _described(await self._data("POST", "/sandboxes", wanted))
+        try:
+            _described(await self._data("POST", "/sandboxes", wanted))
+        except SandboxGone as error:
+            raise ProviderRefused(f"{error}: check the template {template!r}") from error
 
     async def get(self, sandbox_id: SandboxId) -> AgentRunSandboxInfo:
         """Return a sandbox; raises SandboxGone."""
@@ -197,9 +200,10 @@ def _checked(status: int, content: bytes) -> Mapping[str, Any]:
     try:
         answer = json.loads(content) if content else {}
     except ValueError:
-        answer = {"message": content[:200].decode(errors="replace")}
+        answer = None
     if not isinstance(answer, Mapping):
-        raise ProviderUnreachable("agentrun: the answer is no JSON object")
+        text = content[:200].decode(errors="replace")
+        raise error_for(status, "", text) if status >= 400 else foreign_answer(status, text)  # noqa: PLR2004
     nested = answer.get("error")
     details = nested if isinstance(nested, Mapping) else answer
     code, message = str(details.get("code") or ""), str(details.get("message") or "")

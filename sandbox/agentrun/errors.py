@@ -34,13 +34,25 @@ NOT_FOUND = "sandbox not found"
 
 
 def error_for(status: int, code: str, message: str) -> SandboxError:
-    """Return the error for an answer that is not a success; its texts are untrusted."""
+    """Return the error for an answer that is not a success; its texts are untrusted.
+
+    The service's own errors have a code. A 404 without one is of a proxy, and no sandbox is gone by it.
+    """
     text = f"agentrun: {code or status}: {message}"[:500]
-    if NOT_FOUND in message.lower():
+    if code and NOT_FOUND in message.lower():
         return SandboxGone(text)
     if status < 400:  # noqa: PLR2004 - accepted as a request, refused by its content
         return ProviderRefused(text)
-    return TABLE.get(status, ProviderUnreachable)(text)
+    kind = TABLE.get(status, ProviderUnreachable)
+    return foreign_answer(status, message) if kind is SandboxGone and not code else kind(text)
+
+
+def foreign_answer(status: int, content: str) -> ProviderUnreachable:
+    """Return the error for an answer that is not AgentRun's, such as a page of a proxy."""
+    return ProviderUnreachable(
+        f"agentrun: an answer {status} is not the service's: check data_url, control_url and the proxies on"
+        f" the way: {content[:200]!r}"
+    )
 
 
 @contextmanager

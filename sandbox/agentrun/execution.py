@@ -2,7 +2,8 @@
 
 A program is started in the background under a name of its own, and calls that wait for less than that ask for
 its end. Starting the same name twice starts it once, and an answer is removed only after it has arrived: a
-call whose answer was lost is repeated, and the program still runs once.
+call whose answer was lost is repeated, and the program still runs once. Only the description of a sandbox
+says that it is gone: its own calls pass proxies and programs that answer 404 for other reasons.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from sandbox.agentrun.api import AgentRunApi, CommandOutput
-from sandbox.errors import ProviderRefused, ProviderUnreachable
+from sandbox.agentrun.api import ENDED_STATES, AgentRunApi, CommandOutput
+from sandbox.errors import CommandInterrupted, ProviderRefused, ProviderUnreachable, SandboxGone
 from sandbox.model import SandboxId
 
 MAX_ARGUMENT_BYTES = 64 * 1024
@@ -64,11 +65,14 @@ class AgentRunHandle:
         return await self.shell(f"input={given}\n{text}", timeout=timeout)
 
     async def shell(self, text: str, *, timeout: float) -> bytes:
-        """Run a shell program; raises ProviderUnreachable if it has not ended after `timeout` seconds."""
+        """Run a shell program; raises ProviderUnreachable if it has not ended after `timeout` seconds.
+
+        Raises SandboxGone before the program can have begun, and CommandInterrupted afterwards.
+        """
         key, deadline = secrets.token_hex(8), time.monotonic() + timeout
         start = _START.format(forget=self._forget(), key=key, place=await self._placing(text))
         command = start + _waiting(key, 0, min(self._wait_seconds, timeout))
-        answer = await self._command(command)
+        answer = await self._command(command, begun=False)
         while answer.stdout.startswith("running"):
             if time.monotonic() > deadline:
                 raise ProviderUnreachable(f"agentrun: a program is not done after {timeout:g} seconds")
@@ -99,21 +103,42 @@ class AgentRunHandle:
 
     async def _upload(self, content: bytes) -> str:
         path = f"/tmp/dovecote-{secrets.token_hex(8)}.input"  # noqa: S108 - inside the sandbox
-        await _repeated(lambda: self._api.upload(self.id, path, content))
+        await self._repeated(lambda: self._api.upload(self.id, path, content))
         return shlex.quote(path)
 
-    async def _command(self, command: str) -> CommandOutput:
-        return await _repeated(lambda: self._api.run(self.id, command))
+    async def _command(self, command: str, *, begun: bool = True) -> CommandOutput:
+        """Run a command of ours; `begun`: whether the program has certainly begun before."""
+        return await self._repeated(lambda: self._api.run(self.id, command), begun=begun, starts=True)
 
+    async def _repeated(
+        self, call: Callable[[], Awaitable[Returned]], *, begun: bool = False, starts: bool = False
+    ) -> Returned:
+        """Make a call that may be repeated; repeat it if the service does not answer.
 
-async def _repeated(call: Callable[[], Awaitable[Returned]]) -> Returned:
-    """Make a call that may be repeated; repeat it if the service does not answer."""
-    for number in range(1, TRIES):
+        A call that `starts` the program may have started it although no answer came.
+        """
+        for number in range(1, TRIES + 1):
+            try:
+                return await self._call(call)
+            except SandboxGone as error:
+                if begun:
+                    raise CommandInterrupted from error
+                raise
+            except ProviderUnreachable:
+                if number == TRIES:
+                    raise
+                begun = begun or starts
+                await asyncio.sleep(PAUSE_SECONDS * 2**number)
+        raise AssertionError("unreachable")
+
+    async def _call(self, call: Callable[[], Awaitable[Returned]]) -> Returned:
+        """Make a call of the sandbox; raises SandboxGone only if the service describes it as ended."""
         try:
             return await call()
-        except ProviderUnreachable:
-            await asyncio.sleep(PAUSE_SECONDS * 2**number)
-    return await call()
+        except SandboxGone as error:
+            if (await self._api.get(self.id)).status in ENDED_STATES:
+                raise
+            raise ProviderUnreachable(str(error)) from error
 
 
 def _waiting(key: str, offset: int, seconds: float) -> str:

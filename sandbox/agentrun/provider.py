@@ -23,7 +23,13 @@ from sandbox.agentrun.execution import AgentRunHandle
 from sandbox.agentrun.sandbox import AgentRunSandbox, prepare
 from sandbox.agentrun.settings import AgentRunSettings
 from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
-from sandbox.errors import FeatureUnsupported, ProviderRefused, ProviderUnreachable, SandboxGone
+from sandbox.errors import (
+    FeatureUnsupported,
+    ProviderRefused,
+    ProviderUnreachable,
+    SandboxGone,
+    repeatable,
+)
 from sandbox.exec.background_jobs import CompletionCallback
 from sandbox.model import Network, SandboxId, SandboxSpec
 from sandbox.port import Provider, ProviderContext, Sandbox
@@ -48,10 +54,13 @@ class AgentRunProvider(Provider):
         self._context = context
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
-        """Return the oldest sandbox of the label; create one if there is none with the right template."""
+        """Return the oldest sandbox of the label; create one if there is none with the right template.
+
+        One whose start failed is deleted: it would stand in the way of each later one.
+        """
         template = self._check(spec)
         for one in await self._list_by_label(spec.label):
-            if one.template != template:
+            if one.template != template or one.status in FAILED_STATES:
                 await self._api.delete(one.id)
                 continue
             try:
@@ -111,7 +120,8 @@ class AgentRunProvider(Provider):
     async def _open(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         await self._wait_until_ready(sandbox_id)
         handle = AgentRunHandle(self._api, sandbox_id, wait_seconds=self._settings.wait_seconds)
-        user = await prepare(handle, spec)
+        with repeatable():
+            user = await prepare(handle, spec)
         return AgentRunSandbox(handle, self._api, spec, user, self._callback(spec))
 
     async def _wait_until_ready(self, sandbox_id: SandboxId) -> None:

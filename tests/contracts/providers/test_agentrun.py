@@ -8,11 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from agentrun_service import PRIVATE, PUBLIC, AgentRunService, agentrun_service, settings_for
 from sandbox.agentrun import plugin
-from sandbox.errors import ProviderRefused, ProviderUnauthorized, SandboxGone
-from sandbox.model import ExecRequest, Network, SandboxSpec
+from sandbox.errors import (
+    CommandInterrupted,
+    ProviderRefused,
+    ProviderUnauthorized,
+    ProviderUnreachable,
+    SandboxGone,
+)
+from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxSpec
 from sandbox.port import CallbackDirectories, Provider, ProviderContext
 
 
@@ -69,6 +76,66 @@ async def test_long_programs_and_long_output_arrive(provider: Provider) -> None:
     script = f": {padding}; head -c 200000 /dev/zero | tr '\\0' o; head -c 200000 /dev/zero | tr '\\0' e >&2"
     result = await sandbox.run(ExecRequest(script=script, output_limit=262_144))
     assert (result.stdout, result.stderr) == (b"o" * 200_000, b"e" * 200_000)
+
+
+@pytest.mark.parametrize("path", ["/processes/cmd", ""], ids=["commands", "everything"])
+async def test_a_page_of_a_proxy_does_not_end_the_jobs(
+    provider: Provider, service: AgentRunService, path: str
+) -> None:
+    """A 404 of a proxy is an error that is tried again; only the service says that a sandbox is gone."""
+    sandbox = await provider.create(_spec())
+    await sandbox.spawn(BackgroundJob(id="job", script="sleep 60", token="t"))
+
+    async def no_route(request: web.Request) -> web.Response | None:
+        return web.Response(status=404, text="<h1>404 Not Found</h1>") if path in request.path else None
+
+    service.fault = no_route
+    with pytest.raises(ProviderUnreachable, match="data_url"):
+        await sandbox.report("job")
+    service.fault = None
+    assert (await sandbox.report("job")).state is BackgroundJobState.RUNNING
+
+
+async def test_a_page_with_status_200_is_no_answer(provider: Provider, service: AgentRunService) -> None:
+    """A sandbox of which a login page was returned has not been deleted."""
+    sandbox = await provider.create(_spec())
+
+    async def log_in(_request: web.Request) -> web.Response:
+        return web.Response(text="<h1>Log in</h1>", content_type="text/html")
+
+    service.fault = log_in
+    with pytest.raises(ProviderUnreachable, match="not the service's"):
+        await provider.destroy(sandbox.id)
+
+
+async def test_a_command_whose_sandbox_ends_is_interrupted(
+    provider: Provider, service: AgentRunService
+) -> None:
+    """Gone alone would have the gateway run it a second time; before it begins, gone is right."""
+    sandbox = await provider.create(_spec())
+
+    async def end(request: web.Request) -> web.Response | None:
+        if request.path.endswith("/cmd") and "setsid" not in (await request.json())["command"]:
+            await service.delete(sandbox.id)
+        return None
+
+    service.fault = end
+    with pytest.raises(CommandInterrupted, match="before you repeat it"):
+        await sandbox.run(ExecRequest(script="sleep 3; echo sent"))
+    service.fault = None
+    with pytest.raises(SandboxGone) as raised:
+        await sandbox.run(ExecRequest(script="echo sent"))
+    assert raised.type is SandboxGone
+
+
+async def test_a_sandbox_that_failed_to_start_is_replaced(
+    provider: Provider, service: AgentRunService
+) -> None:
+    """It is deleted by the next call, which would otherwise find it each time."""
+    first = await provider.create(_spec())
+    service.machines[first.id].status = "CREATE_FAILED"
+    again = await provider.create(_spec())
+    assert list(service.machines) == [again.id] != [first.id]
 
 
 async def test_the_network_mode_chooses_the_template(provider: Provider, service: AgentRunService) -> None:

@@ -14,7 +14,7 @@ import hashlib
 import hmac
 import re
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -59,13 +59,17 @@ class AgentRunInstance:
 
 
 class AgentRunService(LoopbackService):
-    """Both planes at one URL; `fail` makes so many answers of the next commands get lost."""
+    """Both planes at one URL; `lost_answers` makes so many answers of the next commands get lost.
+
+    `fault` is asked about each request of the data plane first, and may answer in place of the service.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.machines: dict[str, AgentRunInstance] = {}
         self.commands: list[str] = []
         self.lost_answers = 0
+        self.fault: Callable[[web.Request], Awaitable[web.Response | None]] | None = None
         self.command_seconds = COMMAND_SECONDS
         self.url = ""
 
@@ -97,6 +101,8 @@ class AgentRunService(LoopbackService):
 
     def _data(self, handler: Any) -> Any:
         async def answer(request: web.Request) -> web.StreamResponse:
+            if self.fault is not None and (answered := await self.fault(request)) is not None:
+                return answered
             date = request.headers.get("x-acs-date", "")[:10].replace("-", "")
             key = f"aliyun_v4{KEY_SECRET}".encode()
             for part in (date, REGION, "agentrun", "aliyun_v4_request"):
