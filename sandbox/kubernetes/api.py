@@ -7,6 +7,7 @@ account, certificates, tokens and their renewal) and the connections.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -24,7 +25,8 @@ from sandbox.kubernetes.errors import (
     REFUSED_BEFORE_START,
     TOO_MANY,
     PodUnavailable,
-    error_for,
+    error_of_answer,
+    foreign_answer,
     translate_errors,
 )
 from sandbox.kubernetes.settings import KubernetesSettings
@@ -37,6 +39,7 @@ PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 PAGE_SIZE = "250"
 TRIES, LONGEST_PAUSE_SECONDS = 5, 20.0
 HEARTBEAT_SECONDS = 30.0
+FIRST_ERROR = 400
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
@@ -118,7 +121,14 @@ class ClusterApi:
             _request_timeout=self._timeout,
         )
         async with asyncio.timeout(self._timeout):
-            return cast("Object", await response.aiohttp_response.json(content_type=None))
+            content = await response.aiohttp_response.read()
+        try:
+            found = json.loads(content)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise foreign_answer(response.status, content.decode(errors="replace"))
+        return found
 
     @asynccontextmanager
     async def websocket(self, path: str, query: Query) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
@@ -138,7 +148,9 @@ class ClusterApi:
             except aiohttp.WSServerHandshakeError as error:
                 if error.status in REFUSED_BEFORE_START:
                     raise PodUnavailable(f"kubernetes: the pod takes no command: {error.message}") from error
-                raise error_for(error.status, error.message) from error
+                if error.status < FIRST_ERROR:
+                    raise foreign_answer(error.status, error.message) from error
+                raise error_of_answer(error.status, None, error.message) from error
         async with socket:
             yield socket
 

@@ -41,6 +41,7 @@ _TABLE: dict[int, type[SandboxError]] = {
     410: SandboxGone,
     TOO_MANY: ProviderUnreachable,
 }
+_NO_SUCH_PATH = "404 page not found"
 _MISSING_ROLE = re.compile(r'User "[^"]*" cannot ')
 
 
@@ -50,6 +51,37 @@ def error_for(status: int, message: str) -> SandboxError:
         return ProviderRefused(f"the cluster refused: {message}")
     kind = _TABLE.get(status, ProviderUnreachable if status >= _SERVER_ERROR else ProviderRefused)
     return kind(f"the Kubernetes API server answered {status}: {message}"[:1000])
+
+
+def error_of_answer(status: int, body: bytes | str | None, reason: str) -> SandboxError:
+    """Return our error for an answer; its 404 is only believed if it is a Status object.
+
+    A proxy before the API server answers 404 too, and the jobs of a sandbox that is gone end as failed.
+    """
+    error = error_for(status, message_of(body) or reason)
+    if isinstance(error, SandboxGone) and not _is_status(body):
+        return foreign_answer(status, message_of(body))
+    return error
+
+
+def foreign_answer(status: int, content: str) -> ProviderUnreachable:
+    """Return the error for an answer that is not the API server's, such as a page of a proxy."""
+    return ProviderUnreachable(
+        f"an answer {status} is not the Kubernetes API server's: check api_url and the proxies on the way:"
+        f" {content[:200]!r}"
+    )
+
+
+def _is_status(body: bytes | str | None) -> bool:
+    """Return whether a body is a Status object; for a group that it lacks the server answers a plain text."""
+    text = body.decode(errors="replace") if isinstance(body, bytes) else str(body or "")
+    if text.strip() == _NO_SUCH_PATH:
+        return True
+    try:
+        status = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(status, dict) and status.get("kind") == "Status"
 
 
 def message_of(body: bytes | str | None) -> str:
@@ -68,7 +100,7 @@ def translate_errors() -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        raise error_for(int(error.status or 0), message_of(error.body) or str(error.reason)) from error
+        raise error_of_answer(int(error.status or 0), error.body, str(error.reason)) from error
     except ConfigException as error:
         raise ProviderRefused(f"the access to the Kubernetes cluster is not configured: {error}") from error
     except (aiohttp.ClientError, TimeoutError, OSError) as error:

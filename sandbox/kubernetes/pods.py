@@ -54,6 +54,9 @@ class PodState(StrEnum):
     """It is being deleted and its name is not free yet."""
 
 
+OVER = frozenset({PodState.ABSENT, PodState.ENDED, PodState.ENDING})
+
+
 def state_of(pod: Mapping[str, Any] | None) -> PodState:
     """Return the state of a pod."""
     if pod is None:
@@ -78,6 +81,15 @@ def waiting_reason(pod: Mapping[str, Any]) -> tuple[str, str]:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return str(condition.get("reason") or ""), str(condition.get("message") or "")
     return "", ""
+
+
+def end_of(pod: Mapping[str, Any] | None) -> str:
+    """Return why a pod ended: Evicted, NodeLost, OOMKilled or another reason of the cluster."""
+    status = (pod or {}).get("status") or {}
+    ends = [(one.get("state") or {}).get("terminated") or {} for one in status.get("containerStatuses") or ()]
+    reasons = [str(one["reason"]) for one in (status, *ends) if one.get("reason")]
+    message = str(status.get("message") or "")
+    return ": ".join(["kubernetes: the pod ended", *reasons[:1], *([message[:300]] if message else [])])
 
 
 class Pause:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from sandbox.errors import ProviderRefused, SandboxGone
+from sandbox.errors import (
+    CommandInterrupted,
+    ProviderRefused,
+    ProviderUnreachable,
+    SandboxError,
+    SandboxGone,
+)
 from sandbox.exec.background_jobs import CompletionCallback
 from sandbox.exec.shell_sandbox import ShellSandbox
 from sandbox.kubernetes.api import ClusterApi
@@ -13,7 +19,7 @@ from sandbox.kubernetes.egress_tunnel import PodAddress, PodEgress
 from sandbox.kubernetes.errors import PodUnavailable
 from sandbox.kubernetes.execution import run_program
 from sandbox.kubernetes.objects import PODS, SandboxObjects, home_of
-from sandbox.kubernetes.pods import PodIdentity, SandboxBackend
+from sandbox.kubernetes.pods import OVER, PodIdentity, SandboxBackend, end_of, state_of
 from sandbox.model import SandboxId
 
 USER = "sandbox"
@@ -61,7 +67,22 @@ class PodHandle:
         pod = PodAddress(path=self._objects.ref.path(PODS), uid=self._identity.pod)
         if self._egress is not None:
             await self._egress.ensure(pod)
-        return await run_program(self._api, pod.path, pod.uid, text, stdin=stdin, timeout=timeout)
+        try:
+            return await run_program(self._api, pod.path, pod.uid, text, stdin=stdin, timeout=timeout)
+        except PodUnavailable:
+            raise
+        except (ProviderUnreachable, ProviderRefused) as error:
+            await self._check_not_ended(pod, error)
+            raise
+
+    async def _check_not_ended(self, pod: PodAddress, error: SandboxError) -> None:
+        """Raise CommandInterrupted, with the cluster's reason, if the pod of a failed program has ended."""
+        try:
+            found = await self._api.find(pod.path)
+        except SandboxError:
+            return
+        if found is None or found["metadata"]["uid"] != pod.uid or state_of(found) in OVER:
+            raise CommandInterrupted(f"{end_of(found)}: {CommandInterrupted()}") from error
 
     @property
     def id(self) -> SandboxId:

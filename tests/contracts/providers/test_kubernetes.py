@@ -14,11 +14,18 @@ from pydantic import ValidationError
 from kubernetes_objects import Object
 from kubernetes_service import TOKEN, TOKEN_WITHOUT_ROLE, KubernetesService, kubernetes_service
 from sandbox.config import SandboxConfig, problems
-from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
+from sandbox.errors import (
+    CommandInterrupted,
+    ProviderRefused,
+    ProviderUnauthorized,
+    ProviderUnreachable,
+    SandboxGone,
+)
 from sandbox.kubernetes import plugin
 from sandbox.kubernetes.settings import KubernetesSettings
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxSpec
 from sandbox.port import CallbackDirectories, Provider, ProviderContext, Sandbox
+from sandbox.testing.waiting import until
 
 NAMESPACE = "dovecote-sandboxes"
 CALLBACK = {"callback_url": "http://gateway.example:8080", "callback_address": "10.1.2.3"}
@@ -128,6 +135,43 @@ async def test_an_evicted_pod_is_replaced(provider: Provider, service: Kubernete
     service.node.fail(_object(service, "pods", passing))
     with pytest.raises(SandboxGone):
         await passing.run(ExecRequest(script="true"))
+
+
+@pytest.mark.parametrize("controller", [True, False], ids=["controller", "pods"])
+@pytest.mark.parametrize("persistent", [True, False], ids=["volume", "no-volume"])
+@pytest.mark.parametrize("status", [404, 410, 200])
+async def test_a_page_of_a_proxy_does_not_end_the_jobs(
+    tmp_path: Path, status: int, *, persistent: bool, controller: bool
+) -> None:
+    """Only a Status of the API server says that a sandbox is gone; anything else is tried again."""
+    async with (
+        kubernetes_service(tmp_path / "cluster", controller=controller) as service,
+        _open(service, tmp_path) as provider,
+    ):
+        sandbox = await provider.create(_spec(persistent=persistent))
+        await sandbox.spawn(BackgroundJob(id="job_1", script="sleep 60", token="t"))
+        service.page = (status, "<h1>Not here</h1>")
+        for call in (sandbox.report("job_1"), provider.destroy(sandbox.id)):
+            with pytest.raises(ProviderUnreachable, match="api_url"):
+                await call
+        service.page = None
+        assert (await sandbox.report("job_1")).state is BackgroundJobState.RUNNING
+
+
+async def test_a_command_whose_pod_is_evicted_is_interrupted(
+    provider: Provider, service: KubernetesService
+) -> None:
+    """Its connection ends without a status; the error has the cluster's reason and what to do."""
+    sandbox = await provider.create(_spec())
+    running = asyncio.create_task(sandbox.run(ExecRequest(script="touch begun; sleep 60")))
+
+    async def begun() -> bool:
+        return (await sandbox.run(ExecRequest(script="test -e begun"))).ok
+
+    await until(begun)
+    await service.node.evict(_object(service, "pods", sandbox))
+    with pytest.raises(CommandInterrupted, match=r"OOMKilled: .* before you repeat it"):
+        await running
 
 
 async def test_other_files_are_another_sandbox(provider: Provider, service: KubernetesService) -> None:

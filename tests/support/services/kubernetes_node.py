@@ -86,8 +86,14 @@ class LoopbackNode:
         return [pod for pod in self._store.of_kind("pods") if (self._disk(pod) or Path()).name == uid]
 
     def fail(self, pod: Object) -> None:
-        """End a pod's processes from outside, as an eviction would."""
-        self._report(pod, "Failed", {"terminated": {"exitCode": 137}})
+        """Report a pod's end, as after an eviction."""
+        self._report(pod, "Failed", {"terminated": {"exitCode": 137, "reason": "OOMKilled"}})
+
+    async def evict(self, pod: Object) -> None:
+        """End a pod and its processes; the connections of its commands end without a status."""
+        host = self._hosts[pod["metadata"]["uid"]]
+        self.fail(pod)
+        await host.stop()
 
     def host_of(self, pod: Object) -> ProcessHost | None:
         """Return the host of a running pod."""

@@ -35,11 +35,15 @@ STDIN, STDOUT, STDERR, STATUS, CLOSE = 0, 1, 2, 3, 255
 
 
 class KubernetesService:
-    """The cluster; `overloaded` answers so many requests with 429, `url` is the API server's."""
+    """The cluster; `overloaded` answers so many requests with 429, `url` is the API server's.
+
+    `page` is what a proxy before the server answers to each request: a status and a text.
+    """
 
     def __init__(self, directory: Path, *, controller: bool = True) -> None:
         self.overloaded = 0
         self.lost_updates = 0
+        self.page: tuple[int, str] | None = None
         self.url = ""
         self.commands: list[Sequence[str]] = []
         self._changes = asyncio.Event()
@@ -61,6 +65,8 @@ class KubernetesService:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        if self.page is not None:
+            return web.Response(status=self.page[0], text=self.page[1])
         try:
             self._admit(request)
             return await handler(request)  # type: ignore[no-any-return]
