@@ -15,7 +15,7 @@ class AnswerLost(Exception):
     """The invocation has no answer: the function may or may not have received it."""
 
 
-class FunctionTimedOut(Exception):
+class FunctionTimedOut(ProviderUnreachable):
     """Lambda ended the function at its time-out."""
 
 

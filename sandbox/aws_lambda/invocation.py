@@ -21,7 +21,7 @@ import structlog
 
 from sandbox.aws_lambda.api import invoke
 from sandbox.aws_lambda.errors import AnswerLost, FunctionTimedOut
-from sandbox.errors import ProviderUnreachable, SandboxGone
+from sandbox.errors import CommandInterrupted, ProviderUnreachable
 from sandbox.s3 import Bucket, ObjectNotFound, put_if_absent, read_body, translate_errors
 
 log = structlog.get_logger(__name__)
@@ -183,9 +183,9 @@ class Invocations:
 
 
 def _output(answer: Mapping[str, Any]) -> bytes:
-    """Return what the program printed; raises FunctionTimedOut or SandboxGone if it was killed."""
+    """Return what the program printed; raises FunctionTimedOut or CommandInterrupted if it was killed."""
     if answer.get("state") == "removed":
-        raise SandboxGone("the sandbox was destroyed during the command")
+        raise CommandInterrupted
     if answer.get("state") == "killed":
         raise FunctionTimedOut("the function's time-out was near")
     return str(answer.get("output", "")).encode()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from sandbox.aws_lambda.errors import FunctionTimedOut
 from sandbox.aws_lambda.invocation import Invocations, RunRequest
 from sandbox.aws_lambda.sandbox_records import SandboxRecords
-from sandbox.errors import FeatureUnsupported, ProviderRefused
+from sandbox.errors import FeatureUnsupported, ProviderRefused, repeatable
 from sandbox.exec.exec_sandbox import ExecSandbox, parse_result, validate_script
 from sandbox.exec.shell_files import ShellFiles
 from sandbox.model import (
@@ -63,7 +63,8 @@ class LambdaSandbox(Sandbox):
         return await self._run(replace(command, output_limit=limit), sweep=True)
 
     async def _run_internal(self, command: ExecRequest) -> ExecResult:
-        return await self._run(command, sweep=False)
+        with repeatable():
+            return await self._run(command, sweep=False)
 
     async def _run(self, command: ExecRequest, *, sweep: bool) -> ExecResult:
         validate_script(command.script)

@@ -16,12 +16,12 @@ from lambda_service import ACCESS_KEY
 from sandbox.aws_lambda.capabilities import capabilities
 from sandbox.config import SandboxConfig, problems
 from sandbox.errors import (
+    CommandInterrupted,
     FeatureUnsupported,
     ProviderRefused,
     ProviderUnauthorized,
     ProviderUnreachable,
     SandboxError,
-    SandboxGone,
 )
 from sandbox.model import BackgroundJob, ExecRequest, Network
 from sandbox.port import Provider, Sandbox
@@ -227,7 +227,7 @@ async def test_a_destroyed_sandbox_leaves_no_files(
 
 
 async def test_destroying_a_sandbox_ends_its_command(provider: Provider, sandbox: Sandbox) -> None:
-    """The command is killed where it runs, and its caller learns that the sandbox is gone."""
+    """The command is killed where it runs, and is not one that may be run again in another sandbox."""
     running = asyncio.ensure_future(sandbox.run(ExecRequest(script="touch begun; sleep 100")))
 
     async def begun() -> bool:
@@ -235,7 +235,7 @@ async def test_destroying_a_sandbox_ends_its_command(provider: Provider, sandbox
 
     await until(begun)
     await provider.destroy(sandbox.id)
-    with pytest.raises(SandboxGone):
+    with pytest.raises(CommandInterrupted):
         await running
 
 
