@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import structlog
@@ -13,6 +14,9 @@ from sandbox.lifecycle.reservations import Reservation, ReservationStatus, mark_
 from sandbox.model import SandboxId, SandboxSpec, is_external
 
 log = structlog.get_logger(__name__)
+
+SWEPT_AT_ONCE = 8
+"""Orphans that are deleted at the same time: an end may take a provider a minute."""
 
 SYNC_RETRY_SECONDS = 3600.0
 """Seconds beyond its lifetime during which the files of an unreachable sandbox are requested."""
@@ -143,11 +147,21 @@ class Teardown:
         Objects are listed before rows are read, and each is checked again under its label's exclusive lock: a
         row exists before its object does. A row without an instance remains from an abandoned restore; one
         with another instance was taken over from a process that died while the provider still created the
-        sandbox.
+        sandbox. An object that cannot be deleted keeps no other one: the next sweep tries it again.
         """
         listed = await self._backend.provider.list(prefix)
+        places = asyncio.Semaphore(SWEPT_AT_ONCE)
+
+        async def destroy(sandbox_id: SandboxId, label: str) -> bool:
+            async with places:
+                try:
+                    return await self._destroy_if_orphan(sandbox_id, label)
+                except (SandboxError, OSError) as error:
+                    log.warning("sandbox.orphan_kept", label=label, sandbox=str(sandbox_id), error=str(error))
+                    return False
+
         return sum(
-            [await self._destroy_if_orphan(one, label) for one, label in listed if label.startswith(prefix)]
+            await asyncio.gather(*(destroy(one, label) for one, label in listed if label.startswith(prefix)))
         )
 
     async def _destroy_if_orphan(self, sandbox_id: SandboxId, label: str) -> bool:

@@ -19,7 +19,7 @@ from sandbox.lifecycle.pool import Pool
 from sandbox.lifecycle.reaper import MISSING_PROVIDER_SECONDS, Reaper, ReaperHooks
 from sandbox.lifecycle.reservations import Reservation, SandboxRequest
 from sandbox.lifecycle.teardown import SYNC_RETRY_SECONDS, Teardown
-from sandbox.model import SandboxSpec
+from sandbox.model import SandboxId, SandboxSpec
 from sandbox.port import Sandbox
 from sandbox.workspaces.baselines import LocalBaselineStore
 from sandbox.workspaces.directory_store import DirectoryWorkspaceStore
@@ -156,3 +156,29 @@ async def test_a_row_whose_provider_is_no_more_is_given_up(harness: ReaperHarnes
     assert harness.reservations.rows == {}
     assert harness.end_reasons == ["sandbox_provider_removed"]
     assert harness.reservations.changes[-1] == ("sandbox.delete", "provider_removed")
+
+
+class StuckProvider(MemoryProvider):
+    """A provider that cannot delete one sandbox."""
+
+    stuck: SandboxId = SandboxId("")
+
+    async def destroy(self, sandbox_id: SandboxId) -> None:
+        """Delete a sandbox, or fail as for a pod on a lost node."""
+        if sandbox_id == self.stuck:
+            raise ProviderUnreachable("the pod is ending after 60 seconds")
+        await super().destroy(sandbox_id)
+
+
+async def test_an_orphan_that_cannot_be_deleted_keeps_no_other(tmp_path: Path) -> None:
+    """The orphans after it in the list, of whatever account, are deleted; the next sweep tries it again."""
+    provider = StuckProvider()
+    harness = ReaperHarness(workspace_sync=FailingWorkspaceSync(tmp_path), provider=provider)
+    pool = harness.pool()
+    orphans = [await provider.create(replace(SPEC, label=f"dovecote-here-{name}")) for name in "abc"]
+    provider.stuck = orphans[0].id
+    endings = Teardown(pool.backend, pool.evict)
+    assert await endings.sweep("dovecote-here-") == 2
+    assert set(provider.instances) == {orphans[0].id}
+    provider.stuck = SandboxId("")
+    assert await endings.sweep("dovecote-here-") == 1
