@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -33,6 +34,9 @@ _TABLE: dict[int, type[SandboxError]] = {
     504: ProviderUnreachable,
     _NO_ANSWER: ProviderUnreachable,
 }
+_NO_SUCH = re.compile(r"no such (container|exec)|no container with|no exec session", re.IGNORECASE)
+"""What an engine says of a container that it lacks; a proxy before it answers 404 too."""
+
 _DENIED = "permission denied"
 
 
@@ -44,6 +48,10 @@ def translate_error(error: DockerError) -> SandboxError:
             f"the gateway may not use the engine's socket (add it to the group): {message}"
         )
     kind = _TABLE.get(error.status, ProviderRefused)
+    if kind is SandboxGone and not _NO_SUCH.search(message):
+        return ProviderUnreachable(
+            f"an answer 404 is not about a container: check host and the proxies on the way: {message[:200]}"
+        )
     if kind is ProviderUnreachable:
         return ProviderUnreachable(f"the container engine does not answer: {message}")
     return kind(f"the container engine answered: {message}")

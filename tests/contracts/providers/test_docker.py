@@ -346,7 +346,7 @@ def test_settings_are_checked(wrong: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (404, SandboxGone),
+        (404, ProviderUnreachable),
         (401, ProviderUnauthorized),
         (403, ProviderUnauthorized),
         (409, ProviderRefused),
@@ -359,6 +359,20 @@ def test_errors_are_folded(status: int, kind: type[Exception]) -> None:
     assert isinstance(translate_error(DockerError(status, "why")), kind)
     with pytest.raises(kind), translate_errors():
         raise DockerError(status, "why")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "No such container: dovecote-1",
+        "No such exec instance: 0123",
+        'no container with name or ID "dovecote-1" found: no such container',
+    ],
+)
+def test_only_the_engine_says_that_a_container_is_gone(message: str) -> None:
+    """A container of which Docker or Podman says so is gone; a 404 of a proxy says nothing of it."""
+    assert isinstance(translate_error(DockerError(404, message)), SandboxGone)
+    assert not isinstance(translate_error(DockerError(404, "<h1>Not Found</h1>")), SandboxGone)
 
 
 def test_a_socket_that_may_not_be_used() -> None:
