@@ -34,6 +34,7 @@ class LaggingEngine:
                 web.post("/v1.45/containers/box/exec", self._exec),
                 web.post("/v1.45/containers/box/unpause", self._unpause),
                 web.post("/v1.45/containers/box/pause", self._pause),
+                web.post("/v1.45/containers/box/stop", self._stop),
                 web.post("/v1.45/exec/one/start", self._started),
             ]
         )
@@ -58,6 +59,9 @@ class LaggingEngine:
 
     async def _pause(self, _: web.Request) -> web.Response:
         return web.json_response({"message": "Container box is already paused"}, status=409)
+
+    async def _stop(self, _: web.Request) -> web.Response:
+        return web.json_response({"message": "No such container: box"}, status=NOT_FOUND)
 
     async def _started(self, _: web.Request) -> web.Response:
         self.calls.append("start")
