@@ -196,4 +196,8 @@ def job_replicas(backing: BackingServices) -> JobReplicas:
     """Return the owner of the host's jobs: this replica, unless there is one, or all share its directory."""
     if backing.presence is None or backing.settings.shared_files:
         return JobReplicas()
-    return JobReplicas(replica=backing.presence.instance, local_provider=HOST_PROVIDER)
+    return JobReplicas(
+        replica=backing.presence.instance,
+        local_provider=HOST_PROVIDER,
+        alone=backing.settings.replicas == 1,
+    )

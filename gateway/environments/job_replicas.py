@@ -16,11 +16,15 @@ class RunsElsewhere(ProviderUnreachable):
 class JobReplicas:
     """Assigns jobs of `local_provider` to this replica. Without a `replica`, all replicas reach all jobs.
 
-    `replica` is the id of the data directory, which a restarted process keeps.
+    `replica` names the data directory on its machine. A restarted process keeps the name; a directory that
+    was restored, or moved to another machine, has a new one. If `alone`, no other gateway uses the database,
+    so that the jobs of all names are this one's. The owner is recorded even then, because a second replica
+    may be added while a job runs.
     """
 
     replica: str | None = None
     local_provider: str = ""
+    alone: bool = False
 
     def owner(self, provider: str) -> str | None:
         """Return the replica that a new job of a provider belongs to; None if it belongs to all."""
@@ -28,6 +32,8 @@ class JobReplicas:
 
     def check(self, job: Job) -> None:
         """Raise RunsElsewhere for a job of another replica."""
+        if self.alone:
+            return
         if self.replica is not None and job.replica not in (None, self.replica):
             raise RunsElsewhere(
                 f"the job {job.id} runs in a sandbox in the data directory of the replica {job.replica}: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -190,3 +191,14 @@ def test_only_jobs_of_one_machine_belong_to_a_replica() -> None:
     several = JobReplicas(replica="one", local_provider="host")
     assert (several.owner("host"), several.owner("docker")) == ("one", None)
     assert JobReplicas().owner("host") is None
+
+
+async def test_a_gateway_that_is_alone_reaches_the_jobs_of_every_name(
+    database: Database, tmp_path: Path
+) -> None:
+    """Its data directory had another name before it was restored; the owner is still recorded."""
+    alone = JobReplicas(replica="restored", local_provider="host", alone=True)
+    assert alone.owner("host") == "restored"
+    harness = await open_turn_worker(database, tmp_path)
+    job = await _record_job(harness, await harness.add_turn(running=True))
+    alone.check(replace(job, replica="original"))

@@ -80,3 +80,24 @@ async def test_a_dump_goes_on_at_an_empty_broker(tmp_path: Path, postgres: Postg
             assert again["conversationId"] == owed["conversationId"]
             done = await poll_until(process, f"/status/{again['turnId']}", is_finished)
             assert "again" in done["output"]
+
+
+async def test_a_restored_job_is_reported_as_ended(tmp_path: Path, postgres: PostgresCluster) -> None:
+    """The copied directory counts as another replica; a gateway that is alone still asks for the job."""
+    first = postgres.create_database()
+    async with (
+        run_nats(tmp_path / "nats") as nats,
+        gateway(tmp_path / "old", env=gateway_settings(first, nats)) as process,
+    ):
+        begun = await start_turn(process, "!&sleep 300", conversation="one")
+        await poll_until(process, "/jobs", lambda found: item_states(found) == {"running"})
+        await poll_until(process, f"/status/{begun['turnId']}", is_finished)
+        second = postgres.copy_database(first)
+        shutil.copytree(tmp_path / "old", tmp_path / "new", ignore=shutil.ignore_patterns("*.sock"))
+        await process.kill()
+    async with (
+        run_nats(tmp_path / "empty") as nats,
+        gateway(tmp_path / "new", env=gateway_settings(second, nats)) as process,
+    ):
+        jobs = await poll_until(process, "/jobs", lambda found: item_states(found) != {"running"})
+        assert item_states(jobs) <= {"failed", "lost"}
