@@ -46,8 +46,9 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
     text = mapping(payload.get(about.field)) if about else {}
     if not about or not text or not isinstance(action, str) or action not in _ACTIONS:
         return IgnoredUpdate(reason=f"an event of another kind: {event[:40]} {clean(action)[:40]}")
-    if _ACTIONS[action] and "body" not in mapping(payload.get("changes")):
-        return IgnoredUpdate(reason="an edit that leaves the text as it was")
+    changes = mapping(payload.get("changes"))
+    if "old_issue" in changes or (_ACTIONS[action] and "body" not in changes):
+        return IgnoredUpdate(reason="an edit or a transfer that leaves the text as it was")
     return _message(about, payload, text, Address(channel=channel, room=room), key=key, bot=bot)
 
 
@@ -55,11 +56,14 @@ def _message(
     about: Subject, payload: Mapping[str, Any], text: Mapping[str, Any], room: Address, *, key: str, bot: Bot
 ) -> Update | IgnoredUpdate:
     user, edited = mapping(payload.get("sender")), _ACTIONS[payload["action"]]
-    thread = _thread(about, payload, text)
+    thread, login = _thread(about, payload, text), clean(user.get("login"))
     if thread is None or not identifier(user.get("id")):
         return IgnoredUpdate(reason="an event without a thread or a sender")
-    if clean(user.get("login")) == bot.login:
+    if login == bot.login:
         return IgnoredUpdate(reason="the bot's own message")
+    writer = mapping(text.get("user")).get("id")
+    if payload["action"] != "deleted" and writer != user.get("id"):  # the sender may lend others no rights
+        return IgnoredUpdate(reason="a text that another person wrote")
     find = partial(find_mention, name=bot.slug, suffix=r"\[bot\]")
     title, node = clean(text.get("title")), clean(text.get("node_id"))
     mention, body = find(clean(text.get("body")).replace("\r\n", "\n").strip())
@@ -73,9 +77,8 @@ def _message(
     }
     if payload["action"] == "deleted":
         return MessageDeleted(**common)
-    login, is_bot = clean(user.get("login")), user.get("type") == "Bot"
     moment = text.get("updated_at" if edited else "created_at") or text.get("submitted_at")
-    author = Author(id=identifier(user.get("id")), name=login, is_bot=is_bot)
+    author = Author(id=identifier(user.get("id")), name=login, is_bot=user.get("type") == "Bot")
     common |= {"author": author, "sent_at": iso_time(moment), "room": RoomKind.GROUP}
     command = parse_mentioned(body) if is_mentioned else parse_decision(body)
     whole = f"{title}\n\n{body}".strip()
