@@ -21,6 +21,7 @@ from channels.github.errors import graphql_error, translate_error
 from channels.github.settings import GitHubSettings
 from channels.github.threads import split_room
 from channels.inbox.calls import call, connecting
+from channels.inbox.errors import graphql_status
 from channels.inbox.text import clean, identifier, iso_time, mapping, mappings
 from channels.inbox.tokens import TokenCache, read_private_key
 from egress.urls import is_same_origin
@@ -123,7 +124,7 @@ class Api(GitHubAPI):
         target = answer.headers.get("Location", "")
         if answer.status in {301, 307, 308} and is_same_origin(target, self.base_url):
             answer = await call(self._session, method, target, what=what, headers=sent, data=body)
-        return answer.status, answer.headers, answer.body
+        return graphql_status(answer), answer.headers, answer.body
 
     async def sleep(self, seconds: float) -> None:
         """Wait; gidgethub asks for it in no call that is used here."""

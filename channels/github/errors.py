@@ -8,7 +8,7 @@ from typing import Any
 
 from gidgethub import HTTPException
 
-from channels.errors import Ambiguous, ChannelError, NotPermitted, RateLimited, Rejected
+from channels.errors import Ambiguous, ChannelError, NotPermitted, Rejected
 from channels.inbox.errors import rate_limit, status_error
 from channels.inbox.text import mappings
 
@@ -31,19 +31,16 @@ def translate_error(error: Exception, *, what: str) -> ChannelError:
 def _refusal(words: str, permission: str, detail: str) -> ChannelError:
     """Distinguish a missing permission, a suspended installation and a locked thread."""
     if "not accessible by integration" in words:
-        remedy = f"grant the app {permission}, and accept it where installed"
-        return NotPermitted(permission, f"{detail}: {remedy}")
+        return NotPermitted(permission, f"{detail}: grant the app {permission}; accept it where installed")
     if "suspended" in words:
         return NotPermitted("installation", f"{detail}: unsuspend the app's installation")
     return Rejected(detail)
 
 
 def graphql_error(answer: Mapping[str, Any]) -> ChannelError:
-    """Return the port's error for a GraphQL answer, whose errors come with the status 200."""
+    """Return the port's error for a GraphQL answer, whose errors come with the status 200; limits do not."""
     first = next(iter(mappings(answer.get("errors"))), {})
     kind, detail = first.get("type"), f"graphql: {first.get('message') or 'no data'}"
-    if kind == "RATE_LIMITED":
-        return RateLimited(SECONDARY_LIMIT_SECONDS, scope="account")
     if kind == "FORBIDDEN":
         return NotPermitted("discussions=write", f"{detail}: grant the app Discussions: write")
     return Rejected(detail) if kind else Ambiguous(detail)

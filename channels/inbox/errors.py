@@ -17,8 +17,8 @@ from channels.errors import (
     Undeliverable,
     Unreachable,
 )
-from channels.inbox.calls import parse_seconds
-from channels.inbox.text import identifier
+from channels.inbox.calls import HttpResponse, parse_seconds
+from channels.inbox.text import clean, identifier, mapping, mappings
 
 _SUCCESSES, _REDIRECTS = range(200, 300), range(300, 400)
 LimitScope = Literal["room", "account"]
@@ -60,6 +60,21 @@ def rate_limit(
     if status != HTTPStatus.TOO_MANY_REQUESTS and not (status == HTTPStatus.FORBIDDEN and is_limit):
         return None
     return RateLimited(default if wait is None else max(1.0, wait), scope=scope)
+
+
+def graphql_status(response: HttpResponse) -> int:
+    """Return the status of a response; 429 for a GraphQL answer about a rate limit, sent with the status 200.
+
+    GitHub names the limit by a type (RATE_LIMIT, RATE_LIMITED) or, a secondary one, only by its message.
+    """
+    if response.status != HTTPStatus.OK or b'"errors"' not in response.body:
+        return response.status
+    errors = mappings(mapping(response.json).get("errors"))
+    is_limit = any(
+        clean(one.get("type")).startswith("RATE_LIMIT") or "rate limit" in clean(one.get("message")).lower()
+        for one in errors
+    )
+    return HTTPStatus.TOO_MANY_REQUESTS if is_limit else response.status
 
 
 def require_id(value: object, what: str) -> str:

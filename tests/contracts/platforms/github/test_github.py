@@ -134,6 +134,31 @@ async def test_a_secondary_limit_without_a_time_waits_a_minute(
 
 
 @pytest.mark.parametrize(
+    "error",
+    [
+        {"type": "RATE_LIMITED", "message": "API rate limit exceeded for installation ID 77001."},
+        {"type": "RATE_LIMIT", "code": "graphql_rate_limit", "message": "API rate limit already exceeded."},
+        {"message": "You have exceeded a secondary rate limit. Please wait a few minutes."},
+    ],
+)
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [({}, 60), ({"Retry-After": "240"}, 240), ({"x-ratelimit-remaining": "0"}, 900)],
+)
+async def test_a_limit_of_graphql_waits_as_its_headers_say(
+    platform: Simulator, app: Connection, error: dict[str, str], headers: dict[str, str], wait: int
+) -> None:
+    """GitHub answers these with the status 200; in a discussion the answer is neither lost nor doubtful."""
+    target = address("discussions/3", discussion=platform.world.thread(3).node_id)  # type: ignore[union-attr]
+    reset = {"x-ratelimit-reset": str(int(time.time()) + 900)}
+    platform.fail("send", 200, {"data": None, "errors": [error]}, headers={**reset, **headers})
+    with pytest.raises(RateLimited) as caught:
+        await app.sender.send(target, make_reply("too fast"))
+    assert (caught.value.scope, platform.messages()) == ("account", [])
+    assert caught.value.retry_after == pytest.approx(wait, abs=30)
+
+
+@pytest.mark.parametrize(
     ("thread", "permission"), [("1", "issues"), ("2", "pull_requests"), ("discussions/3", "discussions")]
 )
 async def test_a_missing_permission_is_named(
