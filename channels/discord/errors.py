@@ -48,7 +48,11 @@ class ArchivedThread(ThreadUndeliverable):
     """The thread is archived: a new message opens it, an edit does not."""
 
 
+# Refusals that pass, whatever their status: too many private chats, disabled for now, not ready, overloaded.
+_TEMPORARY = 40003, 40004, 40006, 110001, 130000
+
 _BY_CODE: Mapping[int, type[ChannelError]] = {
+    **dict.fromkeys(_TEMPORARY, Unreachable),
     10003: Undeliverable,  # unknown channel
     10004: Undeliverable,  # unknown guild
     10008: Rejected,  # unknown message
@@ -64,7 +68,6 @@ _BY_CODE: Mapping[int, type[ChannelError]] = {
     50007: Undeliverable,  # cannot send messages to this user
     50024: Undeliverable,  # a channel of another kind
     50027: Rejected,  # invalid webhook token
-    50035: Rejected,  # invalid form body
     50083: ArchivedThread,
     50278: Undeliverable,  # no mutual server
     200000: Rejected,  # blocked by AutoMod

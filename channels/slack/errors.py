@@ -18,8 +18,9 @@ from channels.errors import (
 )
 
 _UNAUTHORIZED = (
-    "invalid_auth not_authed token_revoked token_expired account_inactive not_allowed_token_type "
-    "org_login_required access_denied ekm_access_denied team_access_not_granted two_factor_setup_required"
+    "invalid_auth not_authed token_revoked token_expired account_inactive accesslimited "
+    "not_allowed_token_type org_login_required access_denied ekm_access_denied team_access_not_granted "
+    "two_factor_setup_required"
 )
 _UNDELIVERABLE = (
     "channel_not_found is_archived user_not_in_channel user_not_found user_disabled "
@@ -27,7 +28,7 @@ _UNDELIVERABLE = (
 )
 _THREAD_UNDELIVERABLE = "restricted_action_thread_locked thread_not_found cannot_reply_to_message"
 _UNREACHABLE = "team_added_to_org external_channel_migrating"
-_AMBIGUOUS = "internal_error fatal_error service_unavailable request_timeout"
+_AMBIGUOUS = "internal_error fatal_error service_unavailable request_timeout update_failed file_update_failed"
 _BY_CODE: dict[str, type[ChannelError]] = {
     **dict.fromkeys(_UNAUTHORIZED.split(), Unauthorized),
     **dict.fromkeys(_UNDELIVERABLE.split(), Undeliverable),
