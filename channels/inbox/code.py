@@ -27,6 +27,15 @@ def map_prose(text: str, change: Callable[[str], str]) -> str:
     )
 
 
+def without_comments(prose: str) -> str:
+    """Return a text without code and without its HTML comments; one that does not end stays."""
+    kept, position = [], 0
+    while (start := prose.find("<!--", position)) >= 0 and (end := prose.find("-->", start + 4)) >= 0:
+        kept.append(prose[position:start])
+        position = end + 3
+    return " ".join([*kept, prose[position:]])
+
+
 def is_quoted(line: str) -> bool:
     """Return whether a line is part of a quote."""
     return line.lstrip().startswith(">")

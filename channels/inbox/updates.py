@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from channels.inbox.code import code_spans, fenced_lines, is_quoted
+from channels.inbox.code import code_spans, fenced_lines, is_quoted, without_comments
 from channels.inbox.commands import parse_mentioned, parse_slash
 from channels.message import Attachment, Command, IgnoredUpdate, Message
 
@@ -13,8 +13,9 @@ from channels.message import Attachment, Command, IgnoredUpdate, Message
 def find_mention(text: str, name: str, *, suffix: str = "") -> tuple[bool, str]:
     """Return whether `@name` is in a text, and the text without it at the start; no name is never mentioned.
 
-    Code holds no mention. Neither does a quote: it repeats what was answered before. `suffix` is a pattern of
-    what may follow the name.
+    Code holds no mention. Neither does a quote: it repeats what was answered before. Neither does an HTML
+    comment, which is not shown: templates of issues hold hints there. `suffix` is a pattern of what may follow
+    the name.
     """
     if not name:
         return False, text
@@ -23,7 +24,7 @@ def find_mention(text: str, name: str, *, suffix: str = "") -> tuple[bool, str]:
     parts = [part for line in own for part, is_code in code_spans(line) if not is_code]
     start = mention.match(text)
     rest = text[start.end() :].lstrip(" ,:\n\t") if start else text
-    return any(map(mention.search, parts)), rest
+    return mention.search(without_comments(" ".join(parts))) is not None, rest
 
 
 def make_update(

@@ -68,10 +68,15 @@ def test_only_prose_is_changed() -> None:
         ("> @dove said\nwell", False, "> @dove said\nwell"),
         ("`@dove`", False, "`@dove`"),
         ("> ```\n> open\n@dove hello", True, "> ```\n> open\n@dove hello"),
+        ("<!-- ask @dove -->\nIt is late.", False, "<!-- ask @dove -->\nIt is late."),
+        ("<!-- ask\n`now` @dove\n--> late", False, "<!-- ask\n`now` @dove\n--> late"),
+        ("<!-- a --> @dove <!-- b -->", True, "<!-- a --> @dove <!-- b -->"),
+        ("<!-- @dove", True, "<!-- @dove"),
+        ("`<!--` @dove `-->`", True, "`<!--` @dove `-->`"),
     ],
 )
 def test_a_mention_is_the_whole_name_outside_of_code_and_quotes(text: str, found: bool, rest: str) -> None:
-    """Another name, an address, code and a quote are no mention."""
+    """Another name, an address, code, a quote and a comment that is not shown are no mention."""
     assert find_mention(text, "dove") == (found, rest)
 
 
