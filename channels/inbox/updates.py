@@ -14,8 +14,8 @@ def find_mention(text: str, name: str, *, suffix: str = "") -> tuple[bool, str]:
     """Return whether `@name` is in a text, and the text without it at the start; no name is never mentioned.
 
     Code holds no mention. Neither does a quote: it repeats what was answered before. Neither does an HTML
-    comment, which is not shown: templates of issues hold hints there. `suffix` is a pattern of what may follow
-    the name.
+    comment, which is not shown: templates of issues hold hints there. `suffix` is a pattern of what may
+    follow the name.
     """
     if not name:
         return False, text
