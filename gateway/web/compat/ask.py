@@ -88,9 +88,8 @@ class SubmittedTurn:
         """Return a problem that names the turn; a client may retry if the retry follows the same turn."""
         about = {"turnId": self.turn, "conversationId": self.conversation}
         headers = {} if self.identity is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR else NO_RETRY
-        return HttpProblem(
-            status, f"{detail}; the turn is at /status/{self.turn}", headers=headers, members=about
-        )
+        text = f"{detail.removesuffix('.')}; the turn is at /status/{self.turn}"
+        return HttpProblem(status, text, headers=headers, members=about)
 
 
 class CompletionUsage(ResponseModel):
