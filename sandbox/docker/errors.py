@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -34,7 +33,7 @@ _TABLE: dict[int, type[SandboxError]] = {
     504: ProviderUnreachable,
     _NO_ANSWER: ProviderUnreachable,
 }
-_NO_SUCH = re.compile(r"no such (container|exec)|no container with|no exec session", re.IGNORECASE)
+_NO_SUCH = ("no such container", "no such exec", "no container with", "no exec session")
 """What an engine says of a container that it lacks; a proxy before it answers 404 too."""
 
 _DENIED = "permission denied"
@@ -48,7 +47,7 @@ def translate_error(error: DockerError) -> SandboxError:
             f"the gateway may not use the engine's socket (add it to the group): {message}"
         )
     kind = _TABLE.get(error.status, ProviderRefused)
-    if kind is SandboxGone and not _NO_SUCH.search(message):
+    if kind is SandboxGone and not any(words in message.lower() for words in _NO_SUCH):
         return ProviderUnreachable(
             f"an answer 404 is not about a container: check host and the proxies on the way: {message[:200]}"
         )
