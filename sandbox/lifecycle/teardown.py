@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import structlog
@@ -14,9 +13,6 @@ from sandbox.lifecycle.reservations import Reservation, ReservationStatus, mark_
 from sandbox.model import SandboxId, SandboxSpec, is_external
 
 log = structlog.get_logger(__name__)
-
-SWEPT_AT_ONCE = 8
-"""Orphans that are deleted at the same time: an end may take a provider a minute."""
 
 SYNC_RETRY_SECONDS = 3600.0
 """Seconds beyond its lifetime during which the files of an unreachable sandbox are requested."""
@@ -150,19 +146,15 @@ class Teardown:
         sandbox. An object that cannot be deleted keeps no other one: the next sweep tries it again.
         """
         listed = await self._backend.provider.list(prefix)
-        places = asyncio.Semaphore(SWEPT_AT_ONCE)
+        found = [(one, label) for one, label in listed if label.startswith(prefix)]
+        return sum([await self._try_to_destroy_orphan(one, label) for one, label in found])
 
-        async def destroy(sandbox_id: SandboxId, label: str) -> bool:
-            async with places:
-                try:
-                    return await self._destroy_if_orphan(sandbox_id, label)
-                except (SandboxError, OSError) as error:
-                    log.warning("sandbox.orphan_kept", label=label, sandbox=str(sandbox_id), error=str(error))
-                    return False
-
-        return sum(
-            await asyncio.gather(*(destroy(one, label) for one, label in listed if label.startswith(prefix)))
-        )
+    async def _try_to_destroy_orphan(self, sandbox_id: SandboxId, label: str) -> bool:
+        try:
+            return await self._destroy_if_orphan(sandbox_id, label)
+        except (SandboxError, OSError) as error:
+            log.warning("sandbox.orphan_kept", label=label, sandbox=str(sandbox_id), error=str(error))
+            return False
 
     async def _destroy_if_orphan(self, sandbox_id: SandboxId, label: str) -> bool:
         if _may_belong_to(await self._backend.reservations.get(label), sandbox_id):
