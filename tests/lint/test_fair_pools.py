@@ -53,7 +53,6 @@ ALLOWED = {
     "gateway/web/http/deferred_routes.py Lock": "the one import of the URL table",
     "sandbox/aws_lambda/capabilities.py ThreadPoolExecutor": "one question of `doctor`",
     "sandbox/aws_lambda/sandbox_records.py Semaphore": "the requests of one listing",
-    "sandbox/lifecycle/teardown.py Semaphore": "the deletions of one sweep, for which no account waits",
     "sandbox/desktop/cdp.py Lock": "the requests to one browser, in its sandbox",
     "sandbox/docker/capabilities.py ThreadPoolExecutor": "one call when the gateway starts",
     "sandbox/exec/scripts/egress_tunnel.py Lock": "the stream of one sandbox",
