@@ -1,12 +1,13 @@
-"""What a client's request adds to one turn: instructions, tools that the client executes, and an echo."""
+"""What a client's request adds to one turn: instructions, tools of its own, and the form of the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gateway.agents.port import ToolSpec
+from gateway.agents.port import AgentError, AgentSpec, OutputFormat, ToolSpec
+from gateway.config.setting_types import ENTRY_PREFIX, SHELL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,12 +15,13 @@ class ClientRequest:
     """The part of a request that is stored with its turn.
 
     `instructions` are added to the agent's, for this turn alone. `tools` are offered to the model beside the
-    agent's own; the client executes them. `echo` is what responses repeat to the client. The turn of a
-    `heartbeat` may end without a message.
+    agent's own; the client executes them. The answer has the `output_format`. `echo` is what responses
+    repeat to the client. The turn of a `heartbeat` may end without a message.
     """
 
     instructions: str = ""
     tools: tuple[ToolSpec, ...] = ()
+    output_format: OutputFormat | None = None
     echo: Mapping[str, Any] = field(default_factory=dict)
     heartbeat: bool = False
 
@@ -31,7 +33,7 @@ class ClientRequest:
     @property
     def changes_turn(self) -> bool:
         """Whether the request adds more than an echo, so that its turn cannot be shared."""
-        return bool(self.instructions or self.tools)
+        return bool(self.instructions or self.tools or self.output_format)
 
     def to_json(self) -> dict[str, Any] | None:
         """Return the stored form; None for a request that adds nothing."""
@@ -42,6 +44,7 @@ class ClientRequest:
         stored = {
             "instructions": self.instructions,
             "tools": tools,
+            "output_format": asdict(self.output_format) if self.output_format else None,
             "echo": dict(self.echo),
             "heartbeat": self.heartbeat,
         }
@@ -59,6 +62,19 @@ class ClientRequest:
         return cls(
             instructions=stored.get("instructions", ""),
             tools=tools,
+            output_format=_parse_format(stored.get("output_format")),
             echo=stored.get("echo", {}),
             heartbeat=stored.get("heartbeat", False),
         )
+
+
+def requested_format(request: Mapping[str, Any] | None, agent: AgentSpec) -> OutputFormat | None:
+    """Return the form of a turn's answer; raises AgentError if its agent has no language model."""
+    output, model = ClientRequest.parse(request).output_format, agent.models[0]
+    if output is not None and (model == SHELL or model.startswith(ENTRY_PREFIX)):
+        raise AgentError(f"The agent {agent.name} answers with text only, because its model is {model}.")
+    return output
+
+
+def _parse_format(given: Mapping[str, Any] | None) -> OutputFormat | None:
+    return OutputFormat(**given) if given else None

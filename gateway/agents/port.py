@@ -66,6 +66,19 @@ class ApprovalDecision:
     comment: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputFormat:
+    """The form of a turn's answer: one JSON object, or JSON that matches a schema and nothing else.
+
+    The fields are those of OpenAI's `json_schema`; `schema` is None for any object (`json_object`).
+    """
+
+    schema: Mapping[str, Any] | None = None
+    name: str = "answer"
+    description: str = ""
+    is_strict: bool = False
+
+
 ReadSteering = Callable[[], Awaitable[Sequence[str]]]
 """Return all messages the turn received while it runs, in order, including those of earlier attempts."""
 
@@ -101,6 +114,8 @@ class TurnInput:
     `attachment_lines` describe files: those that came with the input, and the outcome of files sent
     earlier. `images` are for models that accept images; an agent does not save their bytes and receives
     them again with every attempt.
+
+    With an `output_format` the turn has one message, its answer. Only language models have formats.
     """
 
     turn: str
@@ -115,6 +130,7 @@ class TurnInput:
     read_steering: ReadSteering = no_steering
     attachment_lines: tuple[str, ...] = ()
     images: tuple[AgentImage, ...] = ()
+    output_format: OutputFormat | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from delivery.fair_gate import FairGate
 from delivery.fair_scheduler import PoolSize
 from gateway.accounts.budgets import GetMeteredAgent
+from gateway.agents.client_request import requested_format
 from gateway.agents.history import UnreadableHistory
 from gateway.agents.port import AgentClosed, AgentError, AgentSpec, TurnInput
 from gateway.config.setting_types import SHELL
@@ -298,6 +299,7 @@ class TurnWorker:
             read_steering=attempt.take_steering,
             attachment_lines=attachments.lines,
             images=attachments.images,
+            output_format=requested_format(turn.request, spec),
         )
         collect = partial(self._file_collector.collect, turn, environment)
         for one in environments.values():

@@ -28,7 +28,7 @@ from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.openai_reply import REASONING_FIELDS, ChatReply
 from gateway.agents.clients.port import EarlierTurn, ModelClient, ModelQuery
 from gateway.agents.clients.reply import Deadline, read_reply
-from gateway.agents.port import ToolSpec
+from gateway.agents.port import OutputFormat, ToolSpec
 
 _QUOTA_CODES = frozenset(
     {
@@ -93,11 +93,23 @@ class OpenAIChat(ModelClient):
             "stream_options": {"include_usage": True},
         }
         tools = ""
+        if query.output_format:
+            body["response_format"] = _response_format(query.output_format)
         if query.tools:
             body["tool_choice"] = "auto"
             tools = f',"tools":{_TOOLS[self._is_strict].encode(query.tools)}'
         messages = ",".join(filter(None, _encoded(query, self._address.url)))
         return f'{to_json(body)[:-1]}{tools},"messages":[{messages}]}}'
+
+
+def _response_format(output: OutputFormat) -> dict[str, Any]:
+    """Return a format as chat completions has it ("Structured model outputs")."""
+    if output.schema is None:
+        return {"type": "json_object"}
+    found: dict[str, Any] = {"name": output.name, "schema": output.schema, "strict": output.is_strict}
+    if output.description:
+        found["description"] = output.description
+    return {"type": "json_schema", "json_schema": found}
 
 
 _FORM = "chat completions"

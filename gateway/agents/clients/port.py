@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.agents.clients.messages import ChatMessage
-from gateway.agents.port import ToolSpec
+from gateway.agents.port import OutputFormat, ToolSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,13 +26,15 @@ class EarlierTurn:
 class ModelQuery:
     """One request: a conversation that `messages.repaired` returned, instructions, and the tools to call.
 
-    `earlier` are the turns whose messages come first in `messages`.
+    `earlier` are the turns whose messages come first in `messages`. A client whose vendor can enforce the
+    `output_format` passes it on; the instructions describe it too.
     """
 
     messages: Sequence[ChatMessage]
     earlier: Sequence[EarlierTurn] = ()
     instructions: str = ""
     tools: Sequence[ToolSpec] = ()
+    output_format: OutputFormat | None = None
 
 
 class ModelClient(Protocol):

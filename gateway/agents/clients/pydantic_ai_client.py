@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -42,6 +42,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from egress.urls import Origin, origin_of
+from gateway.agents.clients import messages as stored
 from gateway.agents.clients.errors import (
     ModelCallError,
     ModelContextExceeded,
@@ -54,7 +55,7 @@ from gateway.agents.clients.errors import (
     ModelUnknown,
     ModelUnreachable,
 )
-from gateway.agents.clients.messages import ChatMessage
+from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.port import ModelClient, ModelQuery
 from gateway.agents.clients.reply import TextJoiner
 
@@ -156,7 +157,7 @@ class LibraryModel(ModelClient):
     async def _stream(self, query: ModelQuery, received: Received) -> None:
         async with direct.model_request_stream(
             self._model,
-            ModelMessagesTypeAdapter.validate_json(json.dumps(query.messages)),
+            ModelMessagesTypeAdapter.validate_json(json.dumps(_library_form(query.messages))),
             model_settings=self._settings,
             model_request_parameters=_parameters(query),
         ) as stream:
@@ -175,6 +176,19 @@ async def _next(received: Received, joiner: TextJoiner) -> str | ChatMessage | N
             return await received.get()
     except TimeoutError:
         return ""
+
+
+def _library_form(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return messages as the library reads them: it must know why a response was unusable."""
+    return [stored.with_parts(message, list(map(_library_part, message["parts"]))) for message in messages]
+
+
+def _library_part(part: ChatPart) -> ChatPart:
+    if part["part_kind"] != "retry-feedback":
+        return part
+    found: Any = {"retry": {"cause": "model_retry"}, **part}
+    feedback: ChatPart = found
+    return feedback
 
 
 def _parameters(query: ModelQuery) -> ModelRequestParameters:

@@ -68,12 +68,14 @@ def _limit_reached(name: str, words: str, ceiling: int, used: int) -> AgentError
     )
 
 
-def unusable_answer(finish_reason: str | None) -> AgentError:
-    """Return the error of a response that has neither text nor a call."""
+def unusable_answer(finish_reason: str | None, fault: str) -> AgentError:
+    """Return the error of a response without text or call, or whose text has not the form of the answer."""
     if finish_reason == "content_filter":
         return AgentError("The model's content filter refused to answer.")
     if finish_reason == "length":
         return AgentError("The model ran into its own output limit before it said anything usable.")
+    if fault:
+        return AgentError(f"The model did not answer in the form that was asked for. {fault}")
     return AgentError("The model gave no usable answer: it returned neither text nor a tool call.")
 
 

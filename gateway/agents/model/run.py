@@ -12,7 +12,7 @@ from gateway.agents.clients.errors import ModelCallError, ModelContextExceeded
 from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.port import ModelClient, ModelQuery
 from gateway.agents.clients.text import repair_surrogates
-from gateway.agents.model import compaction, failures, images, prompts, tool_calls
+from gateway.agents.model import compaction, failures, images, output_formats, prompts, tool_calls
 from gateway.agents.model import state as states
 from gateway.agents.model.state import AgentState, encode, repair_response
 from gateway.agents.port import (
@@ -35,8 +35,7 @@ CONTEXT_RETRY_SHARE, LATER_RETRY_SHARE = 0.9, 0.5
 LEAST_REFUSED_BUDGET = 500
 """Tokens: a model that refuses less cannot hold the instructions and tools."""
 
-MAX_EMPTY_RESPONSES = 2
-NO_OUTPUT = "Please return text or call a tool."
+MAX_UNUSABLE_RESPONSES = 2
 
 Events = AsyncGenerator[AgentEvent, None]
 
@@ -56,7 +55,9 @@ class ModelRun:
         self._summary = ""
         self._context_exceeded = False
         self._refused_tokens = 0
-        self._empty_responses = 0
+        self._unusable_responses = 0
+        self._format = self._enforced_format = turn_input.output_format
+        self._instructions = output_formats.add_format(turn_input.agent.instructions, self._format)
         self._specs = tuple(tools.list())
         shown = self._limits.context_tokens * compaction.BYTES_PER_TOKEN // 4
         names = [tool.name for tool in self._specs]
@@ -66,7 +67,7 @@ class ModelRun:
     @cached_property
     def _fixed_tokens(self) -> int:
         """The tokens of instructions and tools, estimated when a long conversation or a budget asks."""
-        return compaction.estimate_text_tokens(self._turn_input.agent.instructions) + sum(
+        return compaction.estimate_text_tokens(self._instructions) + sum(
             compaction.estimate_text_tokens(f"{tool.name}{tool.description}{dict(tool.schema)}")
             for tool in self._specs
         )
@@ -83,7 +84,8 @@ class ModelRun:
         try:
             async with aclosing(self._run_turn()) as events:
                 async for event in events:
-                    yield event
+                    for shown in output_formats.shown_events(event, self._format):
+                        yield shown
         except ModelCallError as error:
             raise failures.to_agent_error(error) from error
 
@@ -93,7 +95,7 @@ class ModelRun:
                 async for event in events:
                     yield event
             return
-        answer = self._state.final_text()
+        answer = self._final_text()
         if answer is not None:
             yield MessageCompleted(text=answer)
         elif not self._take_decisions():
@@ -107,8 +109,11 @@ class ModelRun:
             async with aclosing(self._next_response()) as events:
                 async for event in events:
                     yield event
-            answer = self._state.final_text()
+            answer = self._final_text()
         yield Finished(output=answer, history=self._state.to_entry(), usage=self._usage())
+
+    def _final_text(self) -> str | None:
+        return output_formats.bare_json(self._state.final_text(), self._format)
 
     def _take_decisions(self) -> bool:
         """Note the decisions about the calls this turn paused for; returns False while one is undecided."""
@@ -167,6 +172,9 @@ class ModelRun:
         """Change what the model refused; returns False if it is to blame for something else, or again."""
         if isinstance(error, ModelContextExceeded):
             return self._shrink_budget()
+        if self._enforced_format and output_formats.is_refused(error):
+            self._enforced_format = None
+            return True
         if not images.are_refused(error, self._state.messages):
             return False
         self._state.messages = images.replace_images(self._state.messages)
@@ -185,8 +193,9 @@ class ModelRun:
         return ModelQuery(
             messages=self._state.sent_messages(),
             earlier=self._state.sent_turns(),
-            instructions=self._turn_input.agent.instructions,
+            instructions=self._instructions,
             tools=self._specs,
+            output_format=self._enforced_format,
         )
 
     def _estimate_request(self) -> int:
@@ -241,22 +250,23 @@ class ModelRun:
         text = stored.response_text(response)
         if text:
             yield MessageCompleted(text=text if calls else states.shown_text(response))
-        if not calls and not text:
-            self._request_output(response)
+        feedback = None if calls else output_formats.find_fault(response, self._format)
+        if feedback:
+            self._request_output(response, feedback)
             return
-        self._empty_responses = 0
+        self._unusable_responses = 0
         tool_calls.check_repeated_calls(self._state, calls, limit=self._limits.repeated_calls)
         if calls:
             yield self._checkpoint()
 
-    def _request_output(self, response: ChatMessage) -> None:
-        """Tell the model that its response was empty; raises AgentError if it was told before."""
+    def _request_output(self, response: ChatMessage, feedback: str) -> None:
+        """Tell the model why its response is unusable; raises AgentError if it was told before."""
         reason = response.get("finish_reason")
-        self._empty_responses += 1
-        if reason in {"content_filter", "length"} or self._empty_responses > MAX_EMPTY_RESPONSES:
-            raise failures.unusable_answer(reason)
+        self._unusable_responses += 1
+        if reason in {"content_filter", "length"} or self._unusable_responses > MAX_UNUSABLE_RESPONSES:
+            raise failures.unusable_answer(reason, feedback if stored.response_text(response) else "")
         self._add_to_request(
-            [{"content": NO_OUTPUT, "timestamp": stored.timestamp(), "part_kind": "retry-feedback"}]
+            [{"content": feedback, "timestamp": stored.timestamp(), "part_kind": "retry-feedback"}]
         )
         self._has_progress = True
 

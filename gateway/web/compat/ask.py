@@ -67,7 +67,7 @@ class SubmittedTurn:
     """A queued turn; `after` is a position in its conversation's stream before it.
 
     `repeated`: an earlier request with this `identity` queued it. `answered` are the calls whose results
-    the request has; its answer begins after them.
+    the request has; its answer begins after them. `shows_files`: links to files are below the answer.
     """
 
     turn: str
@@ -78,6 +78,7 @@ class SubmittedTurn:
     identity: RequestIdentity | None = None
     repeated: bool = False
     answered: Sequence[str] = ()
+    shows_files: bool = True
 
     @property
     def last_answered(self) -> str | None:
@@ -151,6 +152,7 @@ async def ask(
         created=unix_time(),
         identity=identity,
         repeated=accepted.repeated,
+        shows_files=request.output_format is None,
     )
 
 
@@ -240,7 +242,7 @@ def turn_events(call: ApiCall[Any, Any], submitted: SubmittedTurn) -> AsyncGener
     events = follow_turn(
         call.services.stream,
         submitted.conversation,
-        TurnEventReader(turn=submitted.turn),
+        TurnEventReader(turn=submitted.turn, shows_files=submitted.shows_files),
         account=call.account,
         after=submitted.after,
     )
@@ -262,7 +264,8 @@ async def _repeated_events(
 def replay_events(call: ApiCall[Any, Any], turn: Turn) -> AsyncGenerator[TurnEvent, None]:
     """Return the events of an earlier turn from its beginning."""
     over = turn.finished_at is not None and time.time() - turn.finished_at.timestamp() > REPLAY_ONLY_AFTER
-    reader = TurnEventReader(turn=turn.id)
+    shows_files = ClientRequest.parse(turn.request).output_format is None
+    reader = TurnEventReader(turn=turn.id, shows_files=shows_files)
     return replay_turn(call.services.stream, turn.conversation, reader, account=call.account, expired=over)
 
 

@@ -117,7 +117,7 @@ async def complete(call: ApiCall[ChatCompletionCreate, NoContent]) -> ChatComple
     asked = await _submit(call)
     if not body.stream:
         return await _collect(call, asked)
-    return await _stream(call, asked, usage=bool(body.stream_options and body.stream_options.include_usage))
+    return await _stream(call, asked)
 
 
 async def _submit(call: ApiCall[ChatCompletionCreate, NoContent]) -> SubmittedTurn:
@@ -199,10 +199,14 @@ class TurnText:
 
 
 async def _stream(
-    call: ApiCall[ChatCompletionCreate, NoContent], submitted: SubmittedTurn, *, usage: bool
+    call: ApiCall[ChatCompletionCreate, NoContent], submitted: SubmittedTurn
 ) -> web.StreamResponse:
+    body = call.body
+    usage = body.stream_options is not None and body.stream_options.include_usage
+    has_format = body.client_request().output_format is not None
+
     async def tell(sent: SseWriter) -> None:
-        chunks = _ChunkWriter(sent, submitted)
+        chunks = _ChunkWriter(sent, submitted, shows_approvals=not has_format)
         await chunks.send({"role": "assistant", "content": ""})
         async with open_events(call, turn_events(call, submitted), turn=submitted.turn) as events:
             end = await chunks.write_events(events)
@@ -229,8 +233,9 @@ def render_error(problem: HttpProblem) -> dict[str, Any]:
 class _ChunkWriter:
     """Streams one completion."""
 
-    def __init__(self, writer: SseWriter, submitted: SubmittedTurn) -> None:
+    def __init__(self, writer: SseWriter, submitted: SubmittedTurn, *, shows_approvals: bool) -> None:
         self._writer = writer
+        self._shows_approvals = shows_approvals
         self._text = TurnText()
         self._envelope: dict[str, Any] = {
             "id": _completion_id(submitted),
@@ -254,7 +259,7 @@ class _ChunkWriter:
     def _render(self, event: AnswerEvent | None) -> Iterator[str]:
         if isinstance(event, TextDelta):
             yield from self._text.add(event)
-        elif isinstance(event, ApprovalNeeded):
+        elif isinstance(event, ApprovalNeeded) and self._shows_approvals:
             wait = f"[waiting for approval {event.approval} of:\n{event.command}]"
             yield from self._text.add(TextDelta(message=event.approval, text=wait, seq=event.seq))
 

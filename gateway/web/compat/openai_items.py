@@ -46,10 +46,12 @@ class ResponsePart:
     calls: Sequence[Approval]
     replies: Sequence[ChatMessageRow]
 
-    @property
-    def output(self) -> list[Item]:
-        """The items of the response."""
-        said = [message_item(one.id, with_files(one.text, one.attachments)) for one in self.replies]
+    def output(self, *, shows_files: bool) -> list[Item]:
+        """Return the items of the response; links to files are below the text, or not shown."""
+        said = [
+            message_item(one.id, with_files(one.text, one.attachments if shows_files else ()))
+            for one in self.replies
+        ]
         return [*said, *(pending_call_item(one) for one in self.calls)]
 
     @property

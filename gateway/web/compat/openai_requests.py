@@ -6,14 +6,16 @@ such as temperature are ignored; requests for more than an agent's answer are re
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
 
 from gateway.agents.client_request import ClientRequest
+from gateway.agents.port import OutputFormat
 from gateway.conversations.submissions.queue_policy import MAX_INPUT
 from gateway.records.fields import Name
 from gateway.web.compat import openai_ids
@@ -25,7 +27,7 @@ from gateway.web.compat.openai_messages import (
     LenientRequest,
     Text,
 )
-from gateway.web.compat.openai_tools import ClientTool, ClientTools, check_tools
+from gateway.web.compat.openai_tools import MAX_SCHEMAS, ClientTool, ClientTools, check_tools
 from gateway.web.http.attachments import MAX_ATTACHMENTS, MAX_URL_LENGTH, AttachmentCreate
 from gateway.web.http.problems import invalid
 from sandbox.config import ConfigProblem as Fault
@@ -61,12 +63,40 @@ def refuse_tools(given: Any, validate: Any) -> Any:
     return validate(given)
 
 
-def refuse_formats(given: Any) -> Any:
-    """Refuse answers in another format than text, which no agent promises."""
-    kind = given.get("type", "text") if isinstance(given, Mapping) else "text"
-    if kind != "text":
-        raise ValueError(f"the format {kind!r} is not supported: describe the wanted form in the message")
-    return given
+class FormatOption(LenientRequest):
+    """The form of the answer, as chat completions or responses have it ("Structured model outputs")."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "answer"
+    description: Annotated[StrictStr, Field(max_length=10_000)] = ""
+    json_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    strict: StrictBool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flatten(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        inner = given.get("json_schema")
+        flat = {**inner, "type": given.get("type")} if isinstance(inner, Mapping) else given
+        return {name: value for name, value in flat.items() if value is not None}
+
+    @model_validator(mode="after")
+    def _check_schema(self) -> FormatOption:
+        if self.type == "json_schema" and self.json_schema is None:
+            raise ValueError("the type json_schema needs a schema")
+        if len(json.dumps(self.json_schema)) > MAX_SCHEMAS:
+            raise ValueError(f"a schema may have {MAX_SCHEMAS} characters")
+        return self
+
+    def to_output(self) -> OutputFormat | None:
+        """Return the form of the turn's answer; None for text."""
+        if self.type == "text":
+            return None
+        schema = self.json_schema if self.type == "json_schema" else None
+        return OutputFormat(
+            schema=schema, name=self.name, description=self.description, is_strict=self.strict
+        )
 
 
 class ConversationReference(LenientRequest):
@@ -91,7 +121,7 @@ class ChatCompletionCreate(LenientRequest):
     tools: ClientTools | None = None
     tool_choice: Any = None
     functions: NoTools = None
-    response_format: dict[str, Any] | None = None
+    response_format: FormatOption | None = None
 
     @field_validator("functions", mode="wrap")
     @classmethod
@@ -103,11 +133,6 @@ class ChatCompletionCreate(LenientRequest):
     def _check_tools(cls, given: tuple[ClientTool, ...] | None) -> Sequence[ClientTool] | None:
         return check_tools(given)
 
-    @field_validator("response_format", mode="before")
-    @classmethod
-    def _refuse_formats(cls, given: Any) -> Any:
-        return refuse_formats(given)
-
     @property
     def conversation_name(self) -> str | None:
         """The conversation's id or name, if one is given."""
@@ -115,18 +140,13 @@ class ChatCompletionCreate(LenientRequest):
 
     def client_request(self) -> ClientRequest:
         """Return what the request adds to its turn."""
-        return _client_request(self.messages, None, self.tools, self.tool_choice)
+        return _client_request(self.messages, self.tools, self.tool_choice, self.response_format)
 
 
 class TextOptions(LenientRequest):
     """Options of a response's text."""
 
-    format: dict[str, Any] | None = None
-
-    @field_validator("format", mode="before")
-    @classmethod
-    def _refuse_formats(cls, given: Any) -> Any:
-        return refuse_formats(given)
+    format: FormatOption | None = None
 
 
 class ResponseCreate(LenientRequest):
@@ -172,14 +192,20 @@ class ResponseCreate(LenientRequest):
 
     def client_request(self) -> ClientRequest:
         """Return what the request adds to its turn."""
+        output = self.text.format if self.text else None
         stated = {
+            "text": self.text.model_dump(by_alias=True, exclude_none=True, exclude_unset=True)
+            if self.text
+            else None,
             "background": self.background or None,
             "metadata": self.metadata,
             "instructions": self.instructions,
             "previous_response_id": self.previous_response_id,
         }
         echo = {name: value for name, value in stated.items() if value}
-        return _client_request(self.messages, self.instructions, self.tools, self.tool_choice, echo)
+        return _client_request(
+            self.messages, self.tools, self.tool_choice, output, instructions=self.instructions, echo=echo
+        )
 
     def user_input(self) -> UserInput:
         """Return the last user input; raises HttpProblem."""
@@ -189,15 +215,18 @@ class ResponseCreate(LenientRequest):
 
 def _client_request(
     messages: Sequence[InputMessage],
-    instructions: str | None,
     tools: Sequence[ClientTool] | None,
     tool_choice: object,
+    output: FormatOption | None,
+    *,
+    instructions: str | None = None,
     echo: Mapping[str, Any] | None = None,
 ) -> ClientRequest:
     offered = () if tool_choice == "none" else tools or ()
     return ClientRequest(
         instructions=join_instructions(messages, instructions),
         tools=tuple(tool.to_spec() for tool in offered),
+        output_format=output.to_output() if output else None,
         echo=echo or {},
     )
 

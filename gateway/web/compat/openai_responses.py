@@ -96,6 +96,7 @@ class ResponseObject(ResponseModel):
     instructions: str | None = None
     metadata: dict[str, str] = Field(default_factory=dict)
     parallel_tool_calls: bool = True
+    text: dict[str, Any] = Field(default_factory=lambda: {"format": {"type": "text"}})
     tool_choice: str = "auto"
     tools: list[dict[str, Any]] = Field(default_factory=list)
     usage: ResponseUsage | None = None
@@ -298,7 +299,7 @@ async def _to_response(
         incomplete_details={"reason": cut} if cut else None,
         model=agent.name if agent else turn.agent,
         conversation={"id": openai_ids.from_conversation(turn.conversation)},
-        output=part.output,
+        output=part.output(shows_files=request.output_format is None),
         error={"code": TURN_FAILED, "message": error} if error else None,
         usage=_tokens(answers),
         tools=[_tool(one) for one in request.tools],

@@ -14,7 +14,7 @@ from gateway.web.compat.openai_messages import LenientRequest
 
 MAX_TOOLS = 128
 MAX_SCHEMAS = 200_000
-"""Characters of the schemas of all tools of a request together."""
+"""Characters of the schemas of all tools of a request together, and of the schema of its answer."""
 
 
 class ClientTool(LenientRequest):

@@ -129,10 +129,11 @@ class TurnEventReader:
     """Reads one turn's events; text that was yielded is never withdrawn.
 
     A delta that does not follow the previous one (one was lost, or a new attempt repeats the message)
-    is skipped; the complete message contains the rest.
+    is skipped; the complete message contains the rest. `shows_files`: links to files are below the text.
     """
 
     turn: str
+    shows_files: bool = True
     _text_sent: dict[str, str] = field(default_factory=dict)
     _next_part: dict[str, int] = field(default_factory=dict)
     _attempt: int = 0
@@ -194,7 +195,8 @@ class TurnEventReader:
 
     def _message_done(self, event: Event, seq: int) -> Iterator[TurnEvent]:
         message = event.data["message"]
-        text = with_files(event.data["text"], event.data.get("files", ()))
+        files = event.data.get("files", ()) if self.shows_files else ()
+        text = with_files(event.data["text"], files)
         sent = self._text_sent.get(message, "")
         if text.startswith(sent):
             yield from self._text_delta(message, text[len(sent) :], seq)

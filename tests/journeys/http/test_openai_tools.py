@@ -247,15 +247,14 @@ async def test_a_message_instead_of_a_result_cancels_it_after_kill_9_too(tool_ga
     assert (await answering).choices[0].message.content == "told: never mind"
 
 
-async def test_tools_and_formats_that_cannot_work_are_refused(tool_gateway: ToolGateway) -> None:
-    """Names of the agent's own tools, repeated names, other kinds, unknown calls and JSON answers are 422."""
+async def test_tools_that_cannot_work_are_refused(tool_gateway: ToolGateway) -> None:
+    """Names of the agent's own tools, repeated names, other kinds, and unknown calls are 422."""
     create: Any = tool_gateway.client.chat.completions.create
     own = {"type": "function", "function": {"name": "bash", "parameters": {}}}
     refused: list[dict[str, Any]] = [
         {"tools": [own]},
         {"tools": [CHAT_TOOL, CHAT_TOOL]},
         {"tools": [{"type": "web_search"}]},
-        {"response_format": {"type": "json_object"}},
         {"messages": [*asked("x"), {"role": "tool", "tool_call_id": "call_0", "content": "y"}]},
     ]
     for wrong in refused:

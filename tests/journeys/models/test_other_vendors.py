@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from agent_tools import RecordingTools, agent_spec, approve, collect_steps, turn_input
 from gateway.agents.model import Vendors, open_model_agent
-from gateway.agents.port import ApprovalRequired, Delta, Finished
-from vendor_servers import vendor_server
+from gateway.agents.port import ApprovalRequired, Delta, Finished, MessageCompleted, OutputFormat
+from vendor_servers import VendorAnswer, vendor_server
 
 
 @pytest.mark.parametrize(
@@ -38,3 +40,52 @@ async def test_a_tool_call_is_approved_and_reported_by_another_vendor(model: str
     assert tools.executed == [("bash", {"command": "ls"})]
     assert server.keys == [f"key-{model[0]}"] * 2
     assert "done" in json.dumps(server.bodies[1])
+
+
+@pytest.mark.parametrize("model", ["anthropic:claude-loopback", "google:gemini-loopback"])
+async def test_another_vendors_answer_has_the_form_that_was_asked_for(model: str) -> None:
+    """The instructions contain the schema, a wrong answer is corrected, and only the JSON is shown."""
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+
+    def script(number: int, _text: str, _is_result: bool) -> VendorAnswer:
+        return VendorAnswer(text='{"ok": "yes"}' if number == 1 else '```json\n{"ok": true}\n```')
+
+    async with vendor_server(script) as server:
+        vendors = Vendors(
+            anthropic_api_key="key-a",
+            anthropic_base_url=server.base_url,
+            google_api_key="key-g",
+            google_base_url=server.base_url,
+        )
+        async with open_model_agent(vendors) as agent:
+            given = turn_input(agent_spec(models=(model,)), output_format=OutputFormat(schema=schema))
+            steps = await collect_steps(agent, given, RecordingTools())
+    assert json.dumps(schema) in _instructions(server.bodies[0])
+    assert "the answer.ok is not of the type boolean" in json.dumps(server.bodies[1])
+    shown = [step for step in steps if isinstance(step, Delta | MessageCompleted)]
+    assert shown == [MessageCompleted(text='{"ok": true}')]
+
+
+async def test_an_empty_answer_of_google_is_requested_again() -> None:
+    """The feedback to an empty answer is one that Google's library reads, now and in later turns."""
+
+    def script(number: int, _text: str, _is_result: bool) -> VendorAnswer:
+        return VendorAnswer(text="" if number == 1 else "now I answer")
+
+    async with vendor_server(script) as server:
+        vendors = Vendors(google_api_key="key-g", google_base_url=server.base_url)
+        async with open_model_agent(vendors) as agent:
+            record = agent_spec(models=("google:gemini-loopback",))
+            end = (await collect_steps(agent, turn_input(record), RecordingTools()))[-1]
+            assert isinstance(end, Finished)
+            assert end.history is not None
+            later = turn_input(record, history=[end.history])
+            again = (await collect_steps(agent, later, RecordingTools()))[-1]
+    assert isinstance(again, Finished)
+    assert end.output == again.output == "now I answer"
+
+
+def _instructions(body: Mapping[str, Any]) -> str:
+    """Return the instructions of a request to Anthropic or Google."""
+    text: str = (body["system"] if "system" in body else body["systemInstruction"]["parts"])[0]["text"]
+    return text

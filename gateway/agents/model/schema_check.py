@@ -1,0 +1,141 @@
+"""Compare JSON with a schema of a client, in limited time.
+
+Checked are types, `required`, `properties`, `additionalProperties`, `items`, `enum`, `const`, `anyOf`,
+`oneOf`, `allOf` and references within the schema (JSON Schema, draft 2020-12). Other keywords are not: a
+pattern of a client could keep the gateway busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+MAX_STEPS = 20_000
+MAX_DEPTH = 100
+MAX_SHOWN = 80
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "number": (int, float),
+    "integer": (int,),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+
+
+class _LimitReached(Exception):
+    """The comparison takes too long."""
+
+
+def find_mismatch(schema: Mapping[str, Any], value: object) -> str | None:
+    """Return the first difference in words; None if there is none, or the comparison takes too long."""
+    try:
+        return _Comparison(schema).find(schema, value, "the answer", 0)
+    except _LimitReached:
+        return None
+
+
+class _Comparison:
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._steps = 0
+
+    def find(self, schema: object, value: object, place: str, depth: int) -> str | None:
+        """Return the first difference of a value from a part of the schema."""
+        self._steps += 1
+        if self._steps > MAX_STEPS or depth > MAX_DEPTH:
+            raise _LimitReached
+        if schema is False:
+            return f"{place} is not allowed"
+        if not isinstance(schema, Mapping):
+            return None
+        return (
+            _find_in_value(schema, value, place)
+            or self._find_in_choices(schema, value, place, depth + 1)
+            or self._find_in_object(schema, value, place, depth + 1)
+            or self._find_in_list(schema, value, place, depth + 1)
+        )
+
+    def _find_in_choices(
+        self, schema: Mapping[str, Any], value: object, place: str, depth: int
+    ) -> str | None:
+        if isinstance(schema.get("$ref"), str):
+            found = self.find(self._resolve(schema["$ref"]), value, place, depth)
+            if found:
+                return found
+        for part in _list(schema.get("allOf")):
+            if found := self.find(part, value, place, depth):
+                return found
+        for name in ("anyOf", "oneOf"):
+            choices = _list(schema.get(name))
+            found_all = [self.find(one, value, place, depth) for one in choices]
+            if found_all and all(found_all):
+                return f"{place} matches no part of {name} (the first: {found_all[0]})"
+        return None
+
+    def _find_in_object(self, schema: Mapping[str, Any], value: object, place: str, depth: int) -> str | None:
+        if not isinstance(value, dict):
+            return None
+        for name in _list(schema.get("required")):
+            if name not in value:
+                return f"{place} has no {name!r}"
+        known = schema.get("properties")
+        properties = known if isinstance(known, Mapping) else {}
+        has_patterns = "patternProperties" in schema
+        for name, part in value.items():
+            rest = True if has_patterns else schema.get("additionalProperties", True)
+            inner = f"{place}.{name}" if name in properties else f"a field of {place} with another name"
+            if found := self.find(properties.get(name, rest), part, inner, depth):
+                return found
+        return None
+
+    def _find_in_list(self, schema: Mapping[str, Any], value: object, place: str, depth: int) -> str | None:
+        if not isinstance(value, list) or "prefixItems" in schema:
+            return None
+        for index, part in enumerate(value):
+            if found := self.find(schema.get("items", True), part, f"{place}[{index}]", depth):
+                return found
+        return None
+
+    def _resolve(self, reference: str) -> object:
+        """Return the part of the schema that a reference names (RFC 6901); True for any other."""
+        if not reference.startswith("#"):
+            return True
+        found: object = self._root
+        for step in filter(None, reference.removeprefix("#").split("/")):
+            name = step.replace("~1", "/").replace("~0", "~")
+            if not isinstance(found, Mapping) or name not in found:
+                return True
+            found = found[name]
+        return found
+
+
+def _find_in_value(schema: Mapping[str, Any], value: object, place: str) -> str | None:
+    given = schema.get("type")
+    types = [given] if isinstance(given, str) else _list(given)
+    if types and not any(_has_type(value, name) for name in types):
+        return f"{place} is not of the type {' or '.join(map(str, types))}"
+    if isinstance(schema.get("enum"), list) and not any(_is_same(value, one) for one in schema["enum"]):
+        return f"{place} is none of {str(schema['enum'])[:MAX_SHOWN]}"
+    if "const" in schema and not _is_same(value, schema["const"]):
+        return f"{place} is not {str(schema['const'])[:MAX_SHOWN]!r}"
+    return None
+
+
+def _has_type(value: object, name: object) -> bool:
+    if isinstance(value, bool):
+        return name == "boolean"
+    if name == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES.get(str(name), (object,)))
+
+
+def _is_same(value: object, other: object) -> bool:
+    """Return whether two values are equal in JSON, where true is not 1."""
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
+
+
+def _list(given: object) -> list[Any]:
+    return given if isinstance(given, list) else []

@@ -1,0 +1,193 @@
+"""OpenAI's client asks for JSON of a schema: the answer is that JSON alone, whatever the model can do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+import pytest_asyncio
+from openai import AsyncOpenAI
+from pydantic import BaseModel
+
+from api_server import ApiClient
+from gateway_process import GatewayProcess, gateway
+from openai_server import OpenAIServer, ScriptedTurn, ToolCall
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+class City(BaseModel):
+    """A city as the client wants it."""
+
+    name: str
+    people: int
+
+
+PARIS = {"name": "Paris", "people": 2_100_000}
+NOTHING = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+TOOL: Any = {"type": "function", "function": {"name": "census", "strict": True, "parameters": NOTHING}}
+WRITE = "mkdir -p outbox && echo 1 > outbox/a.txt"
+SCRIPT = {
+    "fenced": ScriptedTurn(text=f"```json\n{json.dumps(PARIS)}\n```"),
+    "corrected": ScriptedTurn(text=json.dumps({"name": "Paris", "people": "many"})),
+    "prose": ScriptedTurn(text="Paris, with two million people."),
+    "counted": ScriptedTurn(text="let me count", calls=[ToolCall(name="census")]),
+    "written": ScriptedTurn(text="a file", calls=[ToolCall(name="bash", args={"command": WRITE})]),
+    "cut": ScriptedTurn(text='{"name": "Par', finish="length"),
+}
+
+
+def geographer(body: dict[str, Any]) -> ScriptedTurn:
+    """Answer as the last word of the first question says."""
+    messages = body["messages"]
+    question = next(str(one["content"]).split()[-1] for one in messages if one["role"] == "user")
+    if question == "refused" and "response_format" in body:
+        return ScriptedTurn(fault="formatless")
+    is_first = all(one["role"] != "assistant" for one in messages)
+    special = SCRIPT.get(question) if is_first or question == "prose" else None
+    return special or ScriptedTurn(text=json.dumps(PARIS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatGateway:
+    """A gateway with an agent on a loopback model, and OpenAI's client."""
+
+    process: GatewayProcess
+    client: AsyncOpenAI
+    model: OpenAIServer
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def formats(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FormatGateway]:
+    """Run the gateway."""
+    async with OpenAIServer(geographer) as model:
+        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
+        async with gateway(tmp_path_factory.mktemp("formats") / "data", env=env) as process:
+            async with aiohttp.ClientSession() as session:
+                mine = ApiClient(session=session, url=process.url, key=process.key)
+                sandbox = {"config": {"provider": "host", "permissionMode": "bypass"}}
+                assert (await mine.call("PATCH", "/accounts/me/sandboxes/default", sandbox)).status == 200
+            client = AsyncOpenAI(base_url=f"{process.url}/v1", api_key=process.key, max_retries=0, timeout=60)
+            async with client:
+                yield FormatGateway(process=process, client=client, model=model)
+
+
+@pytest.mark.parametrize("question", ["plain", "fenced", "corrected", "refused", "written"])
+async def test_an_answer_is_the_json_that_was_asked_for(formats: FormatGateway, question: str) -> None:
+    """The model may do so at once, in a fence, after a correction, without support, or write files."""
+    found = await formats.client.chat.completions.parse(
+        model="default", messages=[{"role": "user", "content": question}], response_format=City
+    )
+    assert found.choices[0].message.content == json.dumps(PARIS)
+    assert found.choices[0].message.parsed == City(name="Paris", people=2_100_000)
+
+
+@pytest.mark.parametrize("question", ["plain", "corrected", "written"])
+async def test_a_stream_has_nothing_but_the_json(formats: FormatGateway, question: str) -> None:
+    """A streamed answer holds neither a rejected attempt nor what the model said beside its tools."""
+    asked = formats.client.chat.completions.stream(
+        model="default", messages=[{"role": "user", "content": question}], response_format=City
+    )
+    async with asked as stream:
+        found = await stream.get_final_completion()
+    assert found.choices[0].message.parsed == City(name="Paris", people=2_100_000)
+
+
+@pytest.mark.parametrize("question", ["plain", "fenced", "written"])
+async def test_a_response_is_the_json_and_repeats_its_format(formats: FormatGateway, question: str) -> None:
+    """`/v1/responses` gives the JSON complete, streamed, and read again."""
+    found = await formats.client.responses.parse(model="default", input=question, text_format=City)
+    assert found.output_parsed == City(name="Paris", people=2_100_000)
+    assert found.text is not None
+    assert found.text.format is not None
+    assert found.text.format.type == "json_schema"
+    again = await formats.client.responses.retrieve(found.id)
+    assert json.loads(again.output_text) == PARIS
+    asked = formats.client.responses.stream(model="default", input=question, text_format=City)
+    async with asked as stream:
+        streamed = await stream.get_final_response()
+    assert streamed.output_parsed == City(name="Paris", people=2_100_000)
+
+
+async def test_files_stay_below_an_answer_without_a_format(formats: FormatGateway) -> None:
+    """The links that an answer in a format leaves out are in the same answer without one."""
+    found = await formats.client.responses.create(model="default", input="written")
+    assert "a.txt" in found.output_text
+
+
+async def test_a_format_holds_across_the_clients_tools(formats: FormatGateway) -> None:
+    """The turn that waited for its client's tool answers in the form of its first request."""
+    said: Any = [{"role": "user", "content": "counted"}]
+    first = await formats.client.chat.completions.parse(
+        model="default", messages=said, tools=[TOOL], response_format=City
+    )
+    called = first.choices[0].message
+    assert called.tool_calls
+    assert not called.content
+    call = called.tool_calls[0].model_dump(include={"id", "type", "function"})
+    said.append({"role": "assistant", "tool_calls": [call]})
+    said.append({"role": "tool", "tool_call_id": call["id"], "content": "2100000"})
+    found = await formats.client.chat.completions.parse(
+        model="default", messages=said, tools=[TOOL], response_format=City
+    )
+    assert found.choices[0].message.parsed == City(name="Paris", people=2_100_000)
+
+
+async def test_a_json_object_and_a_cut_answer(formats: FormatGateway) -> None:
+    """`json_object` takes any object; a cut answer is reported by its finish reason."""
+    found = await formats.client.chat.completions.create(
+        model="default",
+        messages=[{"role": "user", "content": "plain"}],
+        response_format={"type": "json_object"},
+    )
+    assert json.loads(found.choices[0].message.content or "") == PARIS
+    with pytest.raises(openai.LengthFinishReasonError):
+        await formats.client.chat.completions.parse(
+            model="default", messages=[{"role": "user", "content": "cut"}], response_format=City
+        )
+
+
+async def test_a_model_that_answers_in_prose_fails_the_request(formats: FormatGateway) -> None:
+    """After two corrections the request fails, and the error says what was wrong with the answer."""
+    before = formats.model.requests
+    with pytest.raises(openai.APIStatusError, match="The answer is not JSON") as caught:
+        await formats.client.chat.completions.parse(
+            model="default", messages=[{"role": "user", "content": "prose"}], response_format=City
+        )
+    assert caught.value.status_code == 424
+    assert formats.model.requests == before + 3
+
+
+async def test_an_agent_without_a_language_model_has_no_formats(formats: FormatGateway) -> None:
+    """The request fails with the name of the agent and its model."""
+    async with aiohttp.ClientSession() as session:
+        mine = ApiClient(session=session, url=formats.process.url, key=formats.process.key)
+        agent = {"name": "plain", "config": {"model": "builtin:shell"}}
+        assert (await mine.call("POST", "/accounts/me/agents", agent)).status == 201
+    with pytest.raises(openai.APIStatusError, match="plain answers with text only") as caught:
+        await formats.client.chat.completions.parse(
+            model="plain", messages=[{"role": "user", "content": "!date"}], response_format=City
+        )
+    assert caught.value.status_code == 424
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"type": "json_schema"}, "needs a schema"),
+        ({"type": "xml"}, "json_object"),
+        ({"type": "json_schema", "json_schema": {"name": "a b", "schema": {}}}, "pattern"),
+        ({"type": "json_schema", "json_schema": {"name": "a", "schema": {"x": "y" * 200_000}}}, "characters"),
+    ],
+)
+async def test_a_format_that_is_wrong_is_refused(formats: FormatGateway, given: Any, words: str) -> None:
+    """A format without a schema, of another type, with a wrong name or too long is a 422."""
+    with pytest.raises(openai.UnprocessableEntityError, match=words):
+        await formats.client.chat.completions.create(
+            model="default", messages=[{"role": "user", "content": "plain"}], response_format=given
+        )
