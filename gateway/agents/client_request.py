@@ -15,13 +15,15 @@ class ClientRequest:
     """The part of a request that is stored with its turn.
 
     `instructions` are added to the agent's, for this turn alone. `tools` are offered to the model beside the
-    agent's own; the client executes them. The answer has the `output_format`. `echo` is what responses
-    repeat to the client. The turn of a `heartbeat` may end without a message.
+    agent's own; the client executes them. The answer has the `output_format`. `required_tool` is that of
+    `TurnInput`. `echo` is what responses repeat to the client. The turn of a `heartbeat` may end without a
+    message.
     """
 
     instructions: str = ""
     tools: tuple[ToolSpec, ...] = ()
     output_format: OutputFormat | None = None
+    required_tool: str = ""
     echo: Mapping[str, Any] = field(default_factory=dict)
     heartbeat: bool = False
 
@@ -45,6 +47,7 @@ class ClientRequest:
             "instructions": self.instructions,
             "tools": tools,
             "output_format": asdict(self.output_format) if self.output_format else None,
+            "required_tool": self.required_tool,
             "echo": dict(self.echo),
             "heartbeat": self.heartbeat,
         }
@@ -63,6 +66,7 @@ class ClientRequest:
             instructions=stored.get("instructions", ""),
             tools=tools,
             output_format=_parse_format(stored.get("output_format")),
+            required_tool=stored.get("required_tool", ""),
             echo=stored.get("echo", {}),
             heartbeat=stored.get("heartbeat", False),
         )

@@ -79,6 +79,9 @@ class OutputFormat:
     is_strict: bool = False
 
 
+ANY_TOOL = "*"
+"""The name that stands for any tool, where a tool is required."""
+
 ReadSteering = Callable[[], Awaitable[Sequence[str]]]
 """Return all messages the turn received while it runs, in order, including those of earlier attempts."""
 
@@ -116,6 +119,8 @@ class TurnInput:
     them again with every attempt.
 
     With an `output_format` the turn has one message, its answer. Only language models have formats.
+    `required_tool` is what the model's first response has to call, if its vendor can enforce that: the name
+    of a tool, `ANY_TOOL`, or nothing.
     """
 
     turn: str
@@ -131,6 +136,7 @@ class TurnInput:
     attachment_lines: tuple[str, ...] = ()
     images: tuple[AgentImage, ...] = ()
     output_format: OutputFormat | None = None
+    required_tool: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from delivery.fair_gate import FairGate
 from delivery.fair_scheduler import PoolSize
 from gateway.accounts.budgets import GetMeteredAgent
-from gateway.agents.client_request import requested_format
+from gateway.agents.client_request import ClientRequest, requested_format
 from gateway.agents.history import UnreadableHistory
 from gateway.agents.port import AgentClosed, AgentError, AgentSpec, TurnInput
 from gateway.config.setting_types import SHELL
@@ -300,6 +300,7 @@ class TurnWorker:
             attachment_lines=attachments.lines,
             images=attachments.images,
             output_format=requested_format(turn.request, spec),
+            required_tool=ClientRequest.parse(turn.request).required_tool,
         )
         collect = partial(self._file_collector.collect, turn, environment)
         for one in environments.values():

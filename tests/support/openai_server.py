@@ -20,7 +20,9 @@ from typing import Any, Literal, Self
 
 from aiohttp import web
 
-Fault = Literal["429", "500", "401", "overflow", "blind", "formatless", "hang", "stall", "cut", "garbage"]
+Fault = Literal[
+    "429", "500", "401", "overflow", "blind", "choiceless", "formatless", "hang", "stall", "cut", "garbage"
+]
 """`hang` never answers, `stall` stops after the text, `cut` drops the connection after it."""
 
 ERRORS: Mapping[str, tuple[int, str, str]] = {
@@ -32,6 +34,7 @@ ERRORS: Mapping[str, tuple[int, str, str]] = {
         "invalid_request_error",
         "Invalid content type. image_url is only supported by certain models.",
     ),
+    "choiceless": (400, "invalid_request_error", "Thinking mode does not support this tool_choice"),
     "formatless": (400, "invalid_request_error", "This response_format type is unavailable now"),
     "overflow": (400, "context_length_exceeded", "This model's maximum context length is 16384 tokens"),
 }

@@ -15,6 +15,7 @@ from gateway.agents.clients.http import ModelAddress, ModelHttp, to_json
 from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.port import ModelClient, ModelQuery
 from gateway.agents.clients.reply import Deadline, read_reply
+from gateway.agents.port import ANY_TOOL
 
 VERSION = "2023-06-01"
 PROVIDER = "anthropic"
@@ -71,13 +72,19 @@ def request_body(model: str, query: ModelQuery) -> dict[str, Any]:
     if query.instructions:
         body["system"] = [{"type": "text", "text": query.instructions}]
     if query.tools:
-        body["tool_choice"] = {"type": "auto"}
+        body["tool_choice"] = _tool_choice(query.required_tool)
         body["tools"] = [
             {"name": one.name, "description": one.description, "input_schema": dict(one.schema)}
             for one in query.tools
         ]
     _mark_cached_prefixes(body)
     return body
+
+
+def _tool_choice(required: str) -> dict[str, str]:
+    if required in {"", ANY_TOOL}:
+        return {"type": "any" if required else "auto"}
+    return {"type": "tool", "name": required}
 
 
 def _mark_cached_prefixes(body: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.openai_reply import REASONING_FIELDS, ChatReply
 from gateway.agents.clients.port import EarlierTurn, ModelClient, ModelQuery
 from gateway.agents.clients.reply import Deadline, read_reply
-from gateway.agents.port import OutputFormat, ToolSpec
+from gateway.agents.port import ANY_TOOL, OutputFormat, ToolSpec
 
 _QUOTA_CODES = frozenset(
     {
@@ -96,10 +96,16 @@ class OpenAIChat(ModelClient):
         if query.output_format:
             body["response_format"] = _response_format(query.output_format)
         if query.tools:
-            body["tool_choice"] = "auto"
+            body["tool_choice"] = _tool_choice(query.required_tool)
             tools = f',"tools":{_TOOLS[self._is_strict].encode(query.tools)}'
         messages = ",".join(filter(None, _encoded(query, self._address.url)))
         return f'{to_json(body)[:-1]}{tools},"messages":[{messages}]}}'
+
+
+def _tool_choice(required: str) -> str | dict[str, Any]:
+    if required in {"", ANY_TOOL}:
+        return "required" if required else "auto"
+    return {"type": "function", "function": {"name": required}}
 
 
 def _response_format(output: OutputFormat) -> dict[str, Any]:

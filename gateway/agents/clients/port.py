@@ -27,7 +27,7 @@ class ModelQuery:
     """One request: a conversation that `messages.repaired` returned, instructions, and the tools to call.
 
     `earlier` are the turns whose messages come first in `messages`. A client whose vendor can enforce the
-    `output_format` passes it on; the instructions describe it too.
+    `output_format` passes it on; the instructions describe it too. It may enforce the `required_tool`.
     """
 
     messages: Sequence[ChatMessage]
@@ -35,6 +35,7 @@ class ModelQuery:
     instructions: str = ""
     tools: Sequence[ToolSpec] = ()
     output_format: OutputFormat | None = None
+    required_tool: str = ""
 
 
 class ModelClient(Protocol):

@@ -57,6 +57,7 @@ class ModelRun:
         self._refused_tokens = 0
         self._unusable_responses = 0
         self._format = self._enforced_format = turn_input.output_format
+        self._required_tool = turn_input.required_tool if not self._state.usage.requests else ""
         self._instructions = output_formats.add_format(turn_input.agent.instructions, self._format)
         self._specs = tuple(tools.list())
         shown = self._limits.context_tokens * compaction.BYTES_PER_TOKEN // 4
@@ -175,6 +176,9 @@ class ModelRun:
         if self._enforced_format and output_formats.is_refused(error):
             self._enforced_format = None
             return True
+        if self._required_tool and tool_calls.is_choice_refused(error):
+            self._required_tool = ""
+            return True
         if not images.are_refused(error, self._state.messages):
             return False
         self._state.messages = images.replace_images(self._state.messages)
@@ -196,6 +200,7 @@ class ModelRun:
             instructions=self._instructions,
             tools=self._specs,
             output_format=self._enforced_format,
+            required_tool=self._required_tool,
         )
 
     def _estimate_request(self) -> int:
@@ -243,7 +248,7 @@ class ModelRun:
 
     async def _handle_response(self, response: ChatMessage) -> Events:
         """Yield and save a response before its calls are executed."""
-        calls = stored.calls_of(response)
+        calls, self._required_tool = stored.calls_of(response), ""
         repair_response(response)
         tool_calls.ensure_unique_ids(calls, self._state.messages)
         self._state.messages.append(response)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from uuid import uuid4
 
 from gateway.agents.clients import messages as stored
+from gateway.agents.clients.errors import ModelCallError, ModelRequestRefused
 from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.text import repair_surrogates, shorten
 from gateway.agents.model import images
@@ -82,6 +83,11 @@ class CallExecutor:
                 "times in a row with an unknown name or with arguments that are not JSON"
             )
         return stored.tool_return(call, repair_surrogates(why), "failed")
+
+
+def is_choice_refused(error: ModelCallError) -> bool:
+    """Return whether a server refused to require a tool, as models do that think before they answer."""
+    return isinstance(error, ModelRequestRefused) and "tool_choice" in error.detail
 
 
 def pending_calls(calls: Sequence[ChatPart]) -> tuple[PendingToolCall, ...]:

@@ -27,7 +27,7 @@ from gateway.web.compat.openai_messages import (
     LenientRequest,
     Text,
 )
-from gateway.web.compat.openai_tools import MAX_SCHEMAS, ClientTool, ClientTools, check_tools
+from gateway.web.compat.openai_tools import MAX_SCHEMAS, ClientTool, ClientTools, check_tools, required_tool
 from gateway.web.http.attachments import MAX_ATTACHMENTS, MAX_URL_LENGTH, AttachmentCreate
 from gateway.web.http.problems import invalid
 from sandbox.config import ConfigProblem as Fault
@@ -223,10 +223,12 @@ def _client_request(
     echo: Mapping[str, Any] | None = None,
 ) -> ClientRequest:
     offered = () if tool_choice == "none" else tools or ()
+    required = required_tool(tool_choice) if offered else ""
     return ClientRequest(
         instructions=join_instructions(messages, instructions),
         tools=tuple(tool.to_spec() for tool in offered),
         output_format=output.to_output() if output else None,
+        required_tool=required,
         echo=echo or {},
     )
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StrictStr, model_validator
 
-from gateway.agents.port import ToolSpec
+from gateway.agents.port import ANY_TOOL, ToolSpec
 from gateway.tools.executor import TOOLS
 from gateway.web.compat.openai_messages import LenientRequest
 
@@ -58,3 +58,12 @@ def check_tools(tools: Sequence[ClientTool] | None) -> Sequence[ClientTool] | No
     if sum(len(json.dumps(tool.parameters)) for tool in tools or ()) > MAX_SCHEMAS:
         raise ValueError(f"the parameters of all tools may have {MAX_SCHEMAS} characters together")
     return tools
+
+
+def required_tool(choice: object) -> str:
+    """Return the tool that a `tool_choice` requires, in the form of chat completions or of responses."""
+    if not isinstance(choice, Mapping):
+        return ANY_TOOL if choice == "required" else ""
+    function = choice.get("function")
+    name = (function if isinstance(function, Mapping) else choice).get("name")
+    return name if choice.get("type") == "function" and isinstance(name, str) else ""

@@ -18,6 +18,7 @@ from openai_server import OpenAIServer, ScriptedTurn, ToolCall
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 CHAT_TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}
+NAMED_CHOICE = {"type": "function", "function": {"name": "weather"}}
 RESPONSE_TOOL: Any = {"type": "function", "name": "weather", "parameters": PARAMETERS, "strict": False}
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,6 +26,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 def forecaster(body: dict[str, Any]) -> ScriptedTurn:
     """Call the client's tool for each city in the question, then say what it returned."""
     last = body["messages"][-1]
+    if "choiceless" in str(last["content"]) and body.get("tool_choice") == "required":
+        return ScriptedTurn(fault="choiceless")
     if last["role"] == "tool":
         results = []
         for message in reversed(body["messages"]):
@@ -245,6 +248,36 @@ async def test_a_message_instead_of_a_result_cancels_it_after_kill_9_too(tool_ga
         await process.wait_for_exit()
         await process.start()
     assert (await answering).choices[0].message.content == "told: never mind"
+
+
+@pytest.mark.parametrize(
+    ("choice", "sent"),
+    [("required", "required"), (NAMED_CHOICE, NAMED_CHOICE), ("auto", "auto"), ("unknown", "auto")],
+)
+async def test_a_required_tool_is_required_of_the_first_response(
+    tool_gateway: ToolGateway, choice: Any, sent: Any
+) -> None:
+    """The model gets the client's choice once; after the call it answers freely."""
+    create: Any = tool_gateway.client.chat.completions.create
+    begin = tool_gateway.model.requests
+    said = asked("weather in Bonn")
+    first = await create(model="default", messages=said, tools=[CHAT_TOOL], tool_choice=choice)
+    (call,) = first.choices[0].message.tool_calls
+    said += [
+        first.choices[0].message.model_dump(exclude_none=True),
+        {"role": "tool", "tool_call_id": call.id, "content": "fair"},
+    ]
+    second = await create(model="default", messages=said, tools=[CHAT_TOOL], tool_choice=choice)
+    assert second.choices[0].message.content == "it is fair"
+    assert [one["tool_choice"] for one in tool_gateway.model.bodies[begin:]] == [sent, "auto"]
+
+
+async def test_a_model_that_cannot_be_required_to_call_is_offered_the_tool(tool_gateway: ToolGateway) -> None:
+    """A server's refusal of `tool_choice` does not fail the request."""
+    found = await tool_gateway.client.responses.create(
+        model="default", input="choiceless weather in Bonn", tools=[RESPONSE_TOOL], tool_choice="required"
+    )
+    assert [one.type for one in found.output] == ["message", "function_call"]
 
 
 async def test_tools_that_cannot_work_are_refused(tool_gateway: ToolGateway) -> None:
