@@ -48,8 +48,9 @@ class ArchivedThread(ThreadUndeliverable):
     """The thread is archived: a new message opens it, an edit does not."""
 
 
-# Refusals that pass, whatever their status: too many private chats, disabled for now, not ready, overloaded.
-_TEMPORARY = 40003, 40004, 40006, 110001, 130000
+# Refusals that pass, whatever their status: slow mode and limits of writes (20xxx), too many private chats,
+# disabled for now, refused by Discord's proxy, not ready, overloaded.
+_TEMPORARY = 20016, 20022, 20028, 20029, 40003, 40004, 40006, 40333, 110001, 130000
 
 _BY_CODE: Mapping[int, type[ChannelError]] = {
     **dict.fromkeys(_TEMPORARY, Unreachable),
@@ -64,7 +65,6 @@ _BY_CODE: Mapping[int, type[ChannelError]] = {
     TOO_MANY_EDITS: Rejected,
     40005: Rejected,  # too large
     40060: AlreadyAcknowledged,
-    40333: Unreachable,  # refused by Discord's proxy
     50007: Undeliverable,  # cannot send messages to this user
     50024: Undeliverable,  # a channel of another kind
     50027: Rejected,  # invalid webhook token
@@ -87,7 +87,7 @@ _REMEDIES = {
 _BY_STATUS: Mapping[int, type[ChannelError]] = {
     400: Rejected,
     401: Unauthorized,
-    403: Undeliverable,
+    403: Rejected,  # of the codes above, each that means the room is gone says so
     404: UnknownResource,
     405: UnknownResource,
     413: Rejected,
