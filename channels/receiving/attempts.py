@@ -7,7 +7,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import structlog
+
 from channels.errors import Ambiguous, ChannelError, RateLimited
+from channels.receiving.status import BACKOFF_SECONDS
 
 ATTEMPT_SECONDS = (0.2, 0.5)
 """Seconds before the second and third attempt of a call that concerns one room."""
@@ -16,6 +19,8 @@ SLOW_SECONDS = 5.0
 """A call that fails after a longer time is not repeated at once, because other rooms wait for it."""
 
 _Result = TypeVar("_Result")
+
+log = structlog.get_logger(__name__)
 
 
 def concerns_one_room(error: ChannelError) -> bool:
@@ -38,3 +43,16 @@ async def attempt(call: Callable[[], Awaitable[_Result]]) -> _Result:
                 raise
         await asyncio.sleep(wait)
     return await call()
+
+
+async def repeat_until_stored(store: Callable[[], Awaitable[bool]]) -> None:
+    """Repeat a call until it returns True, after ever longer waits; a ChannelError counts as False."""
+    failures = 0
+    while True:
+        try:
+            if await store():
+                return
+        except ChannelError as error:
+            log.warning("channel.update_delayed", error=str(error))
+        await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
+        failures += 1

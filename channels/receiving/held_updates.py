@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Generic, TypeVar
 
 import structlog
@@ -24,7 +23,10 @@ log = structlog.get_logger(__name__)
 
 
 class HeldUpdates(Generic[_Update]):
-    """The updates of one bot that wait; the platform keeps each until it is stored and acknowledged."""
+    """The updates of one bot that wait.
+
+    Until an update is stored, the platform keeps it: unacknowledged, or in the history of the room.
+    """
 
     def __init__(
         self,
@@ -38,21 +40,28 @@ class HeldUpdates(Generic[_Update]):
         self._hold_seconds = hold_seconds
         self._updates: dict[str, deque[_Update]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._released: set[str] = set()
 
     async def hold(self, room: str, update: _Update) -> bool:
         """Return whether an update waits and is stored later; any other is to be stored now."""
         if room not in self._updates:
-            if room not in self._unread:
-                self._released.discard(room)
-            if room not in self._unread or room in self._released:
+            if not self._unread.is_awaited(room):
                 return False
             self._updates[room] = deque()
             self._tasks[room] = asyncio.create_task(self._store_later(room))
         self._updates[room].append(update)
         if sum(map(len, self._updates.values())) > MAX_HELD:
-            self._unread.release(max(self._updates, key=lambda one: len(self._updates[one])))
+            self._release_early(max(self._updates, key=lambda one: len(self._updates[one])))
         return True
+
+    async def finish(self, room: str) -> None:
+        """Store what waits in a room that has been read; until it is forgotten, further updates do not wait.
+
+        Needed if the platform does not send again what was held: the room's note still leads to it meanwhile.
+        """
+        task = self._tasks.get(room)
+        self._unread.release(room)
+        if task is not None:
+            await asyncio.wait([task])
 
     def drop(self) -> None:
         """Drop the updates that wait: the platform sends them again on the next connection."""
@@ -69,15 +78,20 @@ class HeldUpdates(Generic[_Update]):
     async def _store_later(self, room: str) -> None:
         """Store the updates of a room when it has been read, or when they have waited long enough."""
         try:
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(self._hold_seconds):
                     await self._unread.wait_until_read(room)
-            if room in self._unread:
-                log.warning("channel.room_read_late", room=room, updates=len(self._updates[room]))
-                self._released.add(room)
+            except TimeoutError:
+                self._release_early(room)
             while updates := self._updates[room]:
                 await self._store(updates.popleft())
         except Exception as error:  # noqa: BLE001 - the platform keeps what was not acknowledged
             log.warning("channel.update_not_stored", room=room, error=repr(error))
         finally:
             del self._updates[room], self._tasks[room]
+
+    def _release_early(self, room: str) -> None:
+        """Let the updates of a room be stored before what was missed there."""
+        if self._unread.is_awaited(room):
+            log.warning("channel.room_read_late", room=room, updates=len(self._updates[room]))
+        self._unread.release(room)

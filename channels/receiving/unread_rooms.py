@@ -50,6 +50,7 @@ class UnreadRooms:
         self._group_of = group_of
         self._notes: dict[str, _Note] = {}
         self._awaited: dict[str, asyncio.Event] = {}
+        self._released: set[str] = set()
         self._changed = asyncio.Event()
         self._writes = asyncio.Lock()
         self._is_loaded = False
@@ -93,6 +94,7 @@ class UnreadRooms:
         async with self._writes:
             await self._state.set({PREFIX + room: note for room, note in notes.items()})
             self._notes |= {room: _Note(note) for room, note in notes.items()}
+            self._released -= notes.keys()
         self._changed.set()
 
     async def remove(self, room: str) -> None:
@@ -100,13 +102,19 @@ class UnreadRooms:
         if room in self._notes:
             await self._remove(room, self._notes[room])
 
+    def is_awaited(self, room: str) -> bool:
+        """Return whether what is new in a room waits until the room has been read."""
+        return room in self._notes and room not in self._released
+
     async def wait_until_read(self, room: str) -> None:
         """Return when a room has been read or released; it is read before others of its group."""
-        if room in self._notes:
+        if self.is_awaited(room):
             await self._awaited.setdefault(room, asyncio.Event()).wait()
 
     def release(self, room: str) -> None:
-        """Let go on what waits until a room has been read."""
+        """Let go on what waits until a room has been read, and what comes until it is noted again."""
+        if room in self._notes:
+            self._released.add(room)
         if room in self._awaited:
             self._awaited.pop(room).set()
 
@@ -156,4 +164,5 @@ class UnreadRooms:
                 return
             await self._state.set({PREFIX + room: ""})
             del self._notes[room]
+            self._released.discard(room)
         self.release(room)

@@ -19,9 +19,9 @@ from channels.discord import payloads
 from channels.discord.api import Api
 from channels.discord.errors import UnknownResource
 from channels.discord.receive import codec
-from channels.discord.receive.read_markers import ReadMarker, ReadMarkers
 from channels.errors import ChannelError, NotPermitted, Rejected, Undeliverable
 from channels.receiving.attempts import attempt, concerns_one_room
+from channels.receiving.read_markers import ReadMarker, ReadMarkers
 
 Raw = Mapping[str, Any]
 

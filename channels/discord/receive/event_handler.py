@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import structlog
@@ -13,13 +13,14 @@ from channels.discord.api import Api
 from channels.discord.receive import codec
 from channels.discord.receive.backfill import Backfill, ChannelTypes
 from channels.discord.receive.interactions import initial_response
-from channels.discord.receive.read_markers import ReadMarker, ReadMarkers
 from channels.discord.send.deferred_replies import DeferredReplies
 from channels.errors import ChannelError
 from channels.inbox.text import iso_time, mapping, mappings
 from channels.message import IgnoredUpdate, Update
 from channels.port import Accept, ChannelState
-from channels.receiving.attempts import concerns_one_room
+from channels.receiving.attempts import concerns_one_room, repeat_until_stored
+from channels.receiving.held_updates import HeldUpdates
+from channels.receiving.read_markers import ReadMarker, ReadMarkers
 from channels.receiving.unread_rooms import UnreadRooms
 
 MAX_PRIVATE_CHANNELS = 200
@@ -57,14 +58,20 @@ class EventHandler:
         self._markers = ReadMarkers(state)
         self._backfill = Backfill(api, minutes, self._markers)
         self._unread = UnreadRooms(state)
+        self._held = HeldUpdates(self._unread, self._store_held)
+        self._waiting: set[str] = set()
 
     async def handle(self, event: Raw, accept: Accept) -> bool:
-        """Handle one event; False if an update could not be stored. Raises ChannelError.
+        """Handle one event; False if an update could not be stored. Raises ChannelError."""
+        return await self._is_handled(event, self._dispatch(event, accept))
+
+    async def _is_handled(self, event: Raw, handling: Awaitable[None]) -> bool:
+        """Return whether an event is handled. Raises ChannelError.
 
         A malformed event is skipped: it never ends the connection and is not handled again.
         """
         try:
-            await self._dispatch(event, accept)
+            await handling
             await self._markers.save()
         except _NotStoredError:
             return False
@@ -87,11 +94,13 @@ class EventHandler:
         async def read(room: str, note: str) -> None:
             after, guild = json.loads(note)
             await self._read_room(room, guild, after, accept)
+            await self._held.finish(room)
 
         await self._unread.run(read)
 
     async def close(self) -> None:
-        """Save the read markers."""
+        """Save the read markers; what is held is in the histories of rooms that are read later."""
+        await self._held.close()
         await self._markers.save(at_once=True)
 
     async def _dispatch(self, event: Raw, accept: Accept) -> None:
@@ -172,20 +181,42 @@ class EventHandler:
         if not (isinstance(number, str) and isinstance(channel, str) and number.isdecimal()):
             log.warning("discord.message_without_id_skipped")
             return
-        is_new = event.get("t") == "MESSAGE_CREATE"
-        if is_new and self._backfill.is_emitted(number):
-            return
         is_private = message.get("guild_id") is None
-        if is_private and is_new and self._backfill.is_unread(channel):
+        if is_private and event.get("t") == "MESSAGE_CREATE" and self._backfill.is_unread(channel):
             await self._backfill_channel(channel, None, 0, accept, before=int(number))
-        await self._accept({**event, "d": await self._with_channel(message)}, accept)
+        await self._accept_in_order(event, message, accept)
+
+    async def _accept_in_order(self, event: Raw, raw: Raw, accept: Accept) -> None:
+        """Accept an event of a room; a message waits until an unread room is read, and so do its changes.
+
+        If the process ends before, the next one reads the message from the room's history.
+        """
+        number = str(raw.get("message_id") or raw.get("id"))
+        is_message = event.get("t") == "MESSAGE_CREATE" and not self._is_own(raw)
+        if (is_message or number in self._waiting) and await self._held.hold(
+            str(raw["channel_id"]), (event, raw, accept)
+        ):
+            self._waiting.add(number)
+        else:
+            await self._accept_event(event, raw, accept)
+
+    async def _store_held(self, held: tuple[Raw, Raw, Accept]) -> None:
+        event, raw, _ = held
+        await repeat_until_stored(lambda: self._is_handled(event, self._accept_event(*held)))
+        self._waiting.discard(str(raw.get("id")))
+
+    async def _accept_event(self, event: Raw, raw: Raw, accept: Accept) -> None:
+        is_new = event.get("t") == "MESSAGE_CREATE"
+        if is_new and self._backfill.is_emitted(raw["id"]):
+            return
+        await self._accept({**event, "d": await self._with_channel(raw)}, accept)
         if is_new:
-            await self._record_accepted(message, read=channel in self._unread)
-            if (
-                mapping(message.get("author")).get("id") == self._bot.id
-                and "interaction_metadata" not in message
-            ):
-                await self._deferred.delete_pending(channel)
+            await self._record_accepted(raw, read=raw["channel_id"] in self._unread)
+            if self._is_own(raw) and "interaction_metadata" not in raw:
+                await self._deferred.delete_pending(raw["channel_id"])
+
+    def _is_own(self, message: Raw) -> bool:
+        return bool(mapping(message.get("author")).get("id") == self._bot.id)
 
     async def _record_accepted(self, message: Raw, *, read: bool = False) -> None:
         """Record an accepted message; save the marker of a new room at once."""
@@ -203,7 +234,7 @@ class EventHandler:
         """Accept a reaction, unless it is the bot's own, or the deletion of a message."""
         channel = reaction.get("channel_id")
         if isinstance(channel, str) and channel.isdecimal() and reaction.get("user_id") != self._bot.id:
-            await self._accept({**event, "d": await self._with_channel(reaction)}, accept)
+            await self._accept_in_order(event, reaction, accept)
 
     async def _on_bulk_deletion(self, deletion: Raw, accept: Accept) -> None:
         """Accept the deletions of a moderator's purge, each as one of its own."""

@@ -65,6 +65,19 @@ async def test_updates_of_a_room_that_cannot_be_read_are_stored_in_the_end() -> 
     assert not await held.hold("unread", "second")
 
 
+async def test_what_waits_is_stored_before_a_room_is_forgotten() -> None:
+    """A platform that sends nothing again has the messages in the history to which the room's note leads."""
+    rooms, stored = await unread_room(), Stored()
+    held = HeldUpdates(rooms, stored.store)
+    await held.hold("unread", "first")
+    await held.finish("unread")
+    assert (stored.updates, "unread" in rooms) == (["first"], True)
+    assert not await held.hold("unread", "second")
+    await rooms.put({"unread": "2"})
+    assert await held.hold("unread", "waits for what was missed next")
+    await held.close()
+
+
 async def test_dropped_updates_are_not_stored() -> None:
     """The platform sends them again."""
     rooms, stored = await unread_room(), Stored()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from channels.discord import payloads
 from channels.discord.api import connect
-from channels.discord.receive import codec, read_markers
+from channels.discord.receive import codec
 from channels.discord.receive.interactions import initial_response
 from channels.discord.send.deferred_replies import (
     MAX_NOTES,
@@ -32,6 +32,7 @@ from channels.message import (
     MessageDeleted,
     Reaction,
 )
+from channels.receiving import read_markers
 from channels.testing.memory_state import MemoryChannelState
 from egress.guard import TRUSTED
 

@@ -9,7 +9,7 @@ import pytest
 from channels.discord import plugin
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
-from channels.message import Message
+from channels.message import Message, MessageDeleted
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
 from channels.testing.memory_state import MemoryChannelState
 
@@ -49,7 +49,7 @@ async def _receive_before(simulator: Simulator, state: MemoryChannelState) -> No
 
 @pytest.mark.parametrize("failing", [FAILING, ADA])
 async def test_missed_messages_of_a_failing_room_are_read_later(simulator: Simulator, failing: int) -> None:
-    """The other rooms are read at once, new messages of the room arrive, and each message arrives once."""
+    """Other rooms do not wait; new messages of the room follow the missed ones, and each arrives once."""
     state, recorder = MemoryChannelState(), UpdateRecorder()
     await _receive_before(simulator, state)
     simulator.sessions.clear()
@@ -62,12 +62,57 @@ async def test_missed_messages_of_a_failing_room_are_read_later(simulator: Simul
     ):
         await _wait_for(recorder, lambda texts: f"missed {OTHER}" in texts)
         await simulator.say(failing, "live")
-        await _wait_for(recorder, lambda texts: "live" in texts)
+        await simulator.say(OTHER, "other")
+        await _wait_for(recorder, lambda texts: "other" in texts)
         simulator.server.faults.clear()
-        await _wait_for(recorder, lambda texts: f"missed {failing}" in texts)
-        await simulator.say(OTHER, "last")
+        await _wait_for(recorder, lambda texts: "live" in texts)
+        await simulator.say(failing, "last")
         await _wait_for(recorder, lambda texts: "last" in texts)
-    assert sorted(_texts(recorder)) == sorted(["live", f"missed {failing}", f"missed {OTHER}", "last"])
+    assert _texts(recorder) == [f"missed {OTHER}", "other", f"missed {failing}", "live", "last"]
+
+
+async def test_changes_of_a_message_that_waits_follow_it(simulator: Simulator) -> None:
+    """One that is deleted before its room is read is deleted after it was received, and not answered."""
+    state, recorder = MemoryChannelState(), UpdateRecorder()
+    await _receive_before(simulator, state)
+    simulator.sessions.clear()
+    await simulator.say(FAILING, "missed")
+    await simulator.fail(500, times=1000, name="history", channel=FAILING)
+    async with (
+        open_connection(plugin, simulator.settings(), state) as connection,
+        receiving(connection, recorder),
+    ):
+        await simulator.wait_until(lambda: simulator.sessions.identified == 2)
+        said = await simulator.say(FAILING, "withdrawn")
+        await simulator.purge(FAILING, [said])
+        await simulator.say(OTHER, "other")
+        await _wait_for(recorder, lambda texts: "other" in texts)
+        assert [type(update) for update in recorder.updates] == [Message]
+        simulator.server.faults.clear()
+        await recorder.wait(4)
+    assert _texts(recorder) == ["other", "missed", "withdrawn"]
+    assert isinstance(recorder.updates[-1], MessageDeleted)
+
+
+async def test_messages_that_wait_are_received_if_the_room_turns_out_unreadable(simulator: Simulator) -> None:
+    """A bot without the permission to read the history receives the messages that waited."""
+    state, recorder = MemoryChannelState(), UpdateRecorder()
+    await _receive_before(simulator, state)
+    simulator.sessions.clear()
+    await simulator.say(FAILING, "missed")
+    await simulator.fail(500, times=1000, name="history", channel=FAILING)
+    async with (
+        open_connection(plugin, simulator.settings(), state) as connection,
+        receiving(connection, recorder),
+    ):
+        await simulator.wait_until(lambda: simulator.sessions.identified == 2)
+        await simulator.say(FAILING, "live")
+        await simulator.say(OTHER, "other")
+        await _wait_for(recorder, lambda texts: "other" in texts)
+        simulator.server.faults.clear()
+        await simulator.fail(403, code=50013, times=1000, name="history", channel=FAILING)
+        await _wait_for(recorder, lambda texts: "live" in texts)
+    assert _texts(recorder) == ["other", "live"]
 
 
 async def test_a_room_that_is_still_to_be_read_is_read_after_a_restart(simulator: Simulator) -> None:
@@ -83,14 +128,15 @@ async def test_a_room_that_is_still_to_be_read_is_read_after_a_restart(simulator
     ):
         await simulator.wait_until(lambda: simulator.sessions.identified == 2)
         await simulator.say(FAILING, "live")
-        await _wait_for(first, lambda texts: "live" in texts)
+        await simulator.say(OTHER, "other")
+        await _wait_for(first, lambda texts: "other" in texts)
     simulator.server.faults.clear()
     async with (
         open_connection(plugin, simulator.settings(), state) as connection,
         receiving(connection, second),
     ):
-        await _wait_for(second, lambda texts: "missed" in texts)
-    assert _texts(first) == ["live"]
+        await _wait_for(second, lambda texts: "live" in texts)
+    assert (_texts(first), _texts(second)) == (["other"], ["missed", "live"])
     assert simulator.sessions.resumed == 1
     assert not [note for name, note in state.values.items() if name.startswith("unread/") and note]
 

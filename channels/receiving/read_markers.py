@@ -2,8 +2,8 @@
 
 A marker holds the last accepted message of a room, the room's server (empty for a private conversation) and
 whether it is a thread. It is written after the message was accepted, never before; a lost write only means
-that known messages are read again. A new room is written at once, because Discord lists neither private
-conversations nor archived threads.
+that known messages are read again. A receiver writes a new room at once if the platform does
+not list it, such as a private conversation or an archived thread at Discord.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class ReadMarkers:
             try:
                 await self._state.set({PREFIX + room: self._markers[room].encode() for room in rooms})
             except Exception as error:  # noqa: BLE001 - any error of the state's store; the next event tries again
-                log.warning("discord.read_markers_save_failed", error=repr(error))
+                log.warning("channel.read_markers_save_failed", error=repr(error))
                 return
             for room in rooms:
                 self._changed.pop(room, None)
