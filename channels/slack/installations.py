@@ -20,6 +20,7 @@ from slack_sdk.oauth.state_store.async_state_store import AsyncOAuthStateStore
 from channels.port import RECENT_PREFIX, ChannelSecrets
 
 STATE_SECONDS = 600
+PAGE_SIZE = 200
 _PREFIX = "installation:"
 _ID = re.compile(r"[A-Z0-9]{1,40}")
 _STATE = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -66,6 +67,15 @@ class ChannelInstallationStore(AsyncInstallationStore):
         """Return the bots of the owners whose ids follow `after`, in the order of ids."""
         found = await self._secrets.list(_PREFIX, after=_PREFIX + after, limit=limit)
         return [InstalledBot(**json.loads(one)) for one in found.values()]
+
+    async def list_owners(self) -> dict[str, str]:
+        """Return the owner of each bot, by the bot's user id."""
+        owners: dict[str, str] = {}
+        page = await self.list_bots(after="", limit=PAGE_SIZE)
+        while page:
+            owners |= {bot.bot_user_id: owner_of(bot) for bot in page}
+            page = await self.list_bots(after=owner_of(page[-1]), limit=PAGE_SIZE)
+        return owners
 
     async def async_delete_bot(self, *, enterprise_id: str | None, team_id: str | None) -> None:
         """Forget the bot of a workspace, or that of the organisation if no workspace is named."""

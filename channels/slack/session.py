@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 
 from channels.errors import Ambiguous, ChannelError, Rejected, Unauthorized, Unreachable, parse_wait
-from channels.inbox.calls import CONNECTION_ERRORS, connection_error, read_bounded
+from channels.inbox.calls import CONNECTION_ERRORS, connection_error, parse_json, read_bounded
 from channels.slack.errors import not_found, rate_limited
 
 REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
@@ -86,10 +86,7 @@ class GuardedSession:
 
 
 def _is_of_slack(payload: bytes) -> bool:
-    try:
-        answer = json.loads(payload)
-    except (ValueError, RecursionError):
-        return False
+    answer = parse_json(payload)
     return isinstance(answer, dict) and isinstance(answer.get("ok"), bool)
 
 

@@ -7,6 +7,7 @@ import re
 from channels.inbox.commands import COMMANDS
 
 _REFERENCE = re.compile(r"<([^<>\n]{1,4000})>")
+_MENTION = re.compile(r"<@([A-Z0-9]{1,255})[|>]")
 _ENTITIES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
 _ENTITY = re.compile("&(?:lt|gt|amp);")
 
@@ -32,6 +33,11 @@ def _reference_text(reference: str) -> str:
         return label or "@" + target[1:].partition("^")[0]
     shown = target.removeprefix("mailto:")
     return shown if label in {"", target, shown} or target.endswith(f"://{label}") else f"{label} ({target})"
+
+
+def mentioned_users(text: str) -> list[str]:
+    """Return the ids of the users that a text mentions."""
+    return _MENTION.findall(text)
 
 
 def strip_mention(text: str, bot_id: str) -> tuple[str, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -26,6 +26,9 @@ ROTATE_MINUTES = 120
 
 CHECK_SECONDS, RETRY_SECONDS = 600.0, 10.0
 """Seconds between checks of a bot token, and after a check that failed."""
+
+OWNERS_SECONDS = 30.0
+"""Seconds for which it is remembered whose bot each user is."""
 
 _ROTATION_ERRORS = (SlackApiError, SlackTokenRotationError, KeyError, TypeError, ValueError)
 
@@ -54,6 +57,11 @@ class SlackWorkspaces(Protocol):
     @abstractmethod
     async def delete(self, event: Mapping[str, Any], *, team: str, enterprise: str, at: float) -> None:
         """Handle an uninstallation or a revocation of tokens that happened at a time."""
+
+    async def find_mentioned(self, users: Collection[str]) -> Workspace | None:
+        """Return the workspace whose bot is one of these users; raises ChannelError."""
+        del users
+        return None
 
     async def watch(self) -> None:
         """Wait until cancelled; raises Unauthorized once no workspace can be served."""
@@ -119,6 +127,8 @@ class InstalledWorkspaces(SlackWorkspaces):
         )
         self._rotation = asyncio.Lock()
         self._refused_tokens = set[str]()
+        self._owners: dict[str, str] = {}
+        self._owners_until = float("-inf")
 
     async def find(self, *, team: str, enterprise: str) -> Workspace | None:
         """Return a workspace, with the token that is to be used now.
@@ -141,6 +151,17 @@ class InstalledWorkspaces(SlackWorkspaces):
         )
         extras = {TEAM: bot.team} | ({ENTERPRISE: bot.enterprise} if bot.enterprise else {})
         return Workspace(bot=bot, api=self._api.with_token(installed.bot_token), extras=extras)
+
+    async def find_mentioned(self, users: Collection[str]) -> Workspace | None:
+        """Return the workspace whose bot is one of these users."""
+        if time.monotonic() >= self._owners_until:
+            self._owners = await self._store.list_owners()
+            self._owners_until = time.monotonic() + OWNERS_SECONDS
+        owners = [self._owners[user] for user in users if user in self._owners]
+        installed = await self._store.find_bot(owners[0]) if owners else None
+        if installed is None:
+            return None
+        return await self.find(team=installed.team_id or "", enterprise=installed.enterprise_id or "")
 
     async def delete(self, event: Mapping[str, Any], *, team: str, enterprise: str, at: float) -> None:
         """Delete an installation, unless it is newer than the event."""

@@ -18,6 +18,7 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_bolt.response import BoltResponse
 
 from channels.errors import ChannelError
+from channels.inbox.text import mapping
 from channels.message import IgnoredUpdate, Message, RoomMigrated, Update
 from channels.port import Accept
 from channels.slack.api import Api
@@ -26,6 +27,7 @@ from channels.slack.payloads import Bot
 from channels.slack.receive import codec, interactions
 from channels.slack.send.workspace_sender import refer
 from channels.slack.session import SDK_LOG
+from channels.slack.text import mentioned_users
 from channels.slack.thread_locations import ThreadLocations
 from channels.slack.workspaces import ENTERPRISE, TEAM, UNINSTALL_EVENTS, SlackWorkspaces, Workspace
 
@@ -81,7 +83,7 @@ class BoltInbox:
         """Find the workspace that a request is for; ignore one that has not installed the app."""
         if kind_of(req.body) != "check":
             try:
-                found = await self._workspaces.find(**_place(req))
+                found = await self._find_workspace(req)
             except Exception as error:  # noqa: BLE001 - whatever the reason, Slack must keep it
                 log.warning("slack.workspace_not_found", error=repr(error))
                 return BoltResponse(status=_NOT_STORED)
@@ -90,6 +92,19 @@ class BoltInbox:
                 return BoltResponse(status=_STORED)
             req.context["workspace"] = found
         return await next()
+
+    async def _find_workspace(self, request: AsyncBoltRequest) -> Workspace | None:
+        """Return the workspace that a request is for, in a shared channel that of the mentioned bot.
+
+        An event of a channel that several installations share is sent once, for any one of them.
+        """
+        found = await self._workspaces.find(**_place(request))
+        event = mapping(request.body.get("event"))
+        message = event.get("message") or event.get("previous_message") or event
+        mentioned = mentioned_users(str(mapping(message).get("text")))
+        if found is None or not mentioned or found.bot.id in mentioned:
+            return found
+        return await self._workspaces.find_mentioned(mentioned) or found
 
     async def _store(self, req: AsyncBoltRequest) -> BoltResponse:
         """Decode and accept one update, or open the modal that it asks for."""

@@ -18,10 +18,10 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 
 from channels.errors import ChannelError
 from channels.port import Accept, ChannelState, Receiver, ReceiverStatus, WebhookRequest, WebhookResponse
+from channels.receiving.backoff import RECEIVING, Backoff
 from channels.receiving.unread_rooms import UnreadRooms
 from channels.slack.api import Api
 from channels.slack.receive import signature
-from channels.slack.receive.backoff import RECEIVING, Backoff
 from channels.slack.receive.bolt import BoltInbox, parse_request
 from channels.slack.receive.catch_up import READ_SECONDS, CatchUp, Dispatch, workspace_of
 from channels.slack.receive.socket_mode import OrderedSocketModeClient

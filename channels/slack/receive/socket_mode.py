@@ -7,7 +7,6 @@ connection only at its next ping. `OrderedSocketModeClient` overrides these thre
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, cast
@@ -21,10 +20,12 @@ from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from channels.errors import ChannelError, Unauthorized, Unreachable
+from channels.inbox.calls import parse_json
+from channels.receiving.backoff import INTERRUPTED, RECEIVING, Backoff
 from channels.receiving.held_updates import HeldUpdates
+from channels.receiving.status import BACKOFF_SECONDS
 from channels.receiving.unread_rooms import UnreadRooms
 from channels.slack.api import Api
-from channels.slack.receive.backoff import BACKOFF_SECONDS, INTERRUPTED, RECEIVING, Backoff
 from channels.slack.receive.catch_up import CatchUp
 from channels.slack.session import SDK_LOG
 
@@ -136,7 +137,7 @@ class OrderedSocketModeClient(SocketModeClient):
         frame = await socket.receive()
         match frame.type:
             case aiohttp.WSMsgType.TEXT:
-                return await self._queue_message(_parse_json(frame.data))
+                return await self._queue_message(parse_json(frame.data))
             case aiohttp.WSMsgType.PING:
                 await socket.pong(frame.data)
             case aiohttp.WSMsgType.PONG:
@@ -236,10 +237,3 @@ def _room_of(request: SocketModeRequest) -> str:
     item = event.get("item")
     room = event.get("channel") or (item.get("channel") if isinstance(item, dict) else None)
     return room if isinstance(room, str) else ""
-
-
-def _parse_json(text: str | bytes) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None

@@ -22,6 +22,9 @@ class Installations:
         self.expires_in: int | None = None
         """Seconds that new tokens live, if the app rotates tokens."""
 
+        self.bot_users: dict[str, str] = {}
+        """The user ids of bots in workspaces whose bot is another than the simulator's usual one."""
+
         self.rotations = 0
         self._codes: dict[str, str] = {}
         self._refresh_tokens: dict[str, str] = {}
@@ -77,7 +80,7 @@ class Installations:
             "token_type": "bot",
             "scope": "chat:write",
             "app_id": APP,
-            "bot_user_id": BOT_USER,
+            "bot_user_id": self.bot_users.get(team, BOT_USER),
             "is_enterprise_install": is_organisation,
             "team": None if is_organisation else owner,
             "enterprise": owner if is_organisation else None,

@@ -16,6 +16,7 @@ from channels.slack import plugin
 from channels.slack.installations import ChannelStateStore
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.installations import CLIENT_SECRET
+from channels.slack.simulator.world import BOT_USER
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
 from channels.testing.memory_state import MemoryChannelSecrets, MemoryChannelState
 from slack_connections import make_reply, wait_for_update
@@ -93,6 +94,29 @@ async def test_each_workspace_is_answered_by_its_own_bot(
     assert [post.room for post in simulator.messages()] == ["C0EAST", "C0EAST", "C0WEST", "C0WEST", "C0WEST"]
     assert command.address.extras == pressed.address.extras == {"team": WEST}
     assert pressed.comment == "because"
+
+
+async def test_the_mentioned_bot_answers_in_a_channel_that_workspaces_share(
+    simulator: Simulator, app: Connection
+) -> None:
+    """Slack sends one event for both bots of the app, for whichever of their workspaces."""
+    simulator.server.installations.bot_users[WEST] = "U0WESTBOT"
+    for team in (EAST, WEST):
+        await install(app, simulator, team)
+    recorder = UpdateRecorder()
+    async with receiving(app, recorder):
+        asked = await simulator.say("C0EAST", "<@U0WESTBOT> hello")
+        await simulator.edit("C0EAST", asked, "<@U0WESTBOT> hello there")
+        await simulator.say("C0EAST", f"<@{BOT_USER}> and you?")
+        await simulator.say("C0EAST", "<@U0ADA> nobody")
+        await recorder.wait(5)  # the one that mentions the usual bot is an app_mention too
+    received = {update.key: update for update in recorder.updates if isinstance(update, Message)}
+    assert [(one.text, one.mentions_bot, one.address.extras["team"]) for one in received.values()] == [
+        ("hello", True, WEST),
+        ("hello there", True, WEST),
+        ("and you?", True, EAST),
+        ("@U0ADA nobody", False, EAST),
+    ]
 
 
 async def test_a_workspace_without_the_app_is_ignored(simulator: Simulator, app: Connection) -> None:

@@ -8,9 +8,7 @@ import structlog
 
 from channels.errors import ChannelError, RateLimited
 from channels.port import ReceiverStatus
-
-BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
-"""Seconds between attempts while Slack is unreachable or updates cannot be stored."""
+from channels.receiving.status import BACKOFF_SECONDS
 
 RECEIVING, INTERRUPTED = True, False
 
@@ -39,7 +37,7 @@ class Backoff:
         if error.remedy == "operator":
             raise error
         self.receiving(INTERRUPTED, str(error))
-        log.warning("slack.receiving_interrupted", error=str(error))
+        log.warning("channel.receiving_interrupted", error=str(error))
         if isinstance(error, RateLimited):
             await asyncio.sleep(error.retry_after)
             self._failures += 1
