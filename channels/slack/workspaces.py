@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
@@ -15,9 +16,10 @@ from slack_sdk.errors import SlackApiError, SlackTokenRotationError
 from slack_sdk.oauth.installation_store import Bot as InstalledBot
 from slack_sdk.oauth.token_rotation.async_rotator import AsyncTokenRotator
 
-from channels.errors import ChannelError, Unauthorized
+from channels.errors import ChannelError, Unauthorized, Unreachable
 from channels.message import Address
 from channels.slack.api import Api
+from channels.slack.errors import translate_error
 from channels.slack.installations import ChannelInstallationStore
 from channels.slack.payloads import Bot
 
@@ -29,6 +31,9 @@ CHECK_SECONDS, RETRY_SECONDS = 600.0, 10.0
 
 OWNERS_SECONDS = 30.0
 """Seconds for which it is remembered whose bot each user is."""
+
+REFUSED_SECONDS = 60.0
+"""Seconds before a valid token is replaced, after an attempt that failed."""
 
 _ROTATION_ERRORS = (SlackApiError, SlackTokenRotationError, KeyError, TypeError, ValueError)
 
@@ -126,7 +131,7 @@ class InstalledWorkspaces(SlackWorkspaces):
             client=api.client(None),
         )
         self._rotation = asyncio.Lock()
-        self._refused_tokens = set[str]()
+        self._refused_until: dict[str, float] = {}
         self._owners: dict[str, str] = {}
         self._owners_until = float("-inf")
 
@@ -183,20 +188,23 @@ class InstalledWorkspaces(SlackWorkspaces):
             installed = await self._store.async_find_bot(enterprise_id=enterprise, team_id=team)
             if installed is None or not _is_expiring(installed):
                 return installed
-            if installed.bot_refresh_token in self._refused_tokens:
+            if time.monotonic() < self._refused_until.get(installed.bot_refresh_token or "", 0.0):
                 return installed
             try:
                 rotated = await self._rotator.perform_bot_token_rotation(
                     bot=installed, minutes_before_expiration=ROTATE_MINUTES
                 )
             except (*_ROTATION_ERRORS, ChannelError) as error:
-                return await self._after_failed_rotation(installed, error)
+                return await self._after_failed_rotation(installed, _unless_final(error))
             if rotated is not None:
                 await self._store.async_save_bot(rotated)
             return rotated or installed
 
     async def _after_failed_rotation(self, installed: InstalledBot, error: Exception) -> InstalledBot:
-        """Return the token of another replica, or the old one; raise ChannelError if that has expired."""
+        """Return the token of another replica, or the old one, which is replaced later.
+
+        Raises Unreachable if it has expired, unless Slack refuses for ever to replace it.
+        """
         found = await self._store.async_find_bot(
             enterprise_id=installed.enterprise_id,
             team_id=installed.team_id,
@@ -204,14 +212,23 @@ class InstalledWorkspaces(SlackWorkspaces):
         )
         if found is not None and found.bot_token_expires_at != installed.bot_token_expires_at:
             return found
-        is_valid = (installed.bot_token_expires_at or 0) > time.time()
-        remedy = "it is used until it expires" if is_valid else "it has expired: install the app again"
+        left = (installed.bot_token_expires_at or 0) - time.time()
+        is_final = isinstance(error, SlackTokenRotationError)
+        remedy = "install the app again" if is_final else "it is tried again"
         log.warning("slack.token_not_rotated", workspace=installed.team_id, error=repr(error), detail=remedy)
-        if isinstance(error, ChannelError) and not is_valid:
-            raise error
-        if isinstance(error, SlackTokenRotationError) and installed.bot_refresh_token:
-            self._refused_tokens.add(installed.bot_refresh_token)
+        if not is_final and left <= 0:
+            raise Unreachable(f"the token has expired and is not replaced: {error}")
+        wait = math.inf if is_final else min(REFUSED_SECONDS, left)
+        self._refused_until[installed.bot_refresh_token or ""] = time.monotonic() + wait
         return installed
+
+
+def _unless_final(error: Exception) -> Exception:
+    """Return the port's error for a refusal that passes, any other error as it is."""
+    if not isinstance(error, SlackTokenRotationError):
+        return error
+    refusal = translate_error(str(error.api_error.response.get("error")), method="oauth.v2.access")
+    return refusal if refusal.remedy == "retry" else error
 
 
 def _is_expiring(installed: InstalledBot) -> bool:

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from channels.errors import Undeliverable
-from channels.message import Button, ButtonPress, Command, File, Message, Reply
+from channels.errors import Undeliverable, Unreachable
+from channels.message import Address, Button, ButtonPress, Command, File, Message, Reply
 from channels.port import ChannelInstallation, ChannelPage, Connection, PageRequest, PageResponse
 from channels.slack import plugin
 from channels.slack.installations import ChannelStateStore
@@ -228,6 +228,34 @@ async def test_a_token_that_cannot_be_replaced_stops_no_workspace(
         for message in (west, east) if valid_seconds > 0 else (east,):
             await app.sender.send(message.address, make_reply(message.text))
     assert simulator.messages()[-1].text == "C0EAST"
+
+
+@pytest.mark.parametrize("error", ["internal_error", "ratelimited", "service_unavailable"])
+async def test_a_refusal_to_replace_a_token_that_passes_is_tried_again(
+    simulator: Simulator, app: Connection, error: str
+) -> None:
+    """An expired token is replaced at the next attempt, and until then nothing counts as sent."""
+    simulator.server.installations.expires_in = -60
+    await install(app, simulator, EAST)
+    simulator.server.installations.expires_in = 43_200
+    address = Address(channel="chn_contract", room="C0EAST", extras={"team": EAST})
+    await simulator.fail(error, method="oauth.v2.access")
+    with pytest.raises(Unreachable):
+        await app.sender.send(address, make_reply("hello"))
+    await app.sender.send(address, make_reply("hello"))
+    assert (simulator.server.installations.rotations, len(simulator.messages())) == (1, 1)
+
+
+async def test_a_valid_token_is_used_while_slack_replaces_none(simulator: Simulator, app: Connection) -> None:
+    """Not every call tries to replace it, which would hold up all of them."""
+    simulator.server.installations.expires_in = 60
+    await install(app, simulator, EAST)
+    address = Address(channel="chn_contract", room="C0EAST", extras={"team": EAST})
+    await simulator.fail(status=500, method="oauth.v2.access", times=100)
+    for number in range(3):
+        await app.sender.send(address, Reply(text="hello", key=f"dlv_{number}.0"))
+    assert len(simulator.messages()) == 3
+    assert [method for method, _ in simulator.calls].count("oauth.v2.access") == 2  # the first installed it
 
 
 @pytest.mark.parametrize("wrong", ["state", "cookie", "code", "error"])
