@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
+
+FORWARDED = "Forwarded message:"
+"""The line before the text of a forwarded message, which the sender need not have written."""
 
 UNKNOWN_MEDIA_TYPE = "application/octet-stream"
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -18,6 +21,20 @@ def replace_surrogates(text: str) -> str:
 def clean(text: object) -> str:
     """Return text without lone surrogates and NUL, which databases do not store; "" for other values."""
     return replace_surrogates(text).replace("\0", "\ufffd") if isinstance(text, str) else ""
+
+
+def append_forwarded(text: str, forwarded: Iterable[str]) -> str:
+    """Return a text with those of the messages that are forwarded with it, each after a line that says so."""
+    found = (one.strip() for one in forwarded)
+    return "\n\n".join(filter(None, (text, *(f"{FORWARDED}\n{one}" for one in found if one))))
+
+
+def to_number(value: object, default: float = 0.0) -> float:
+    """Return a number that a platform gives as a number or as text, or a default for anything else."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return default
 
 
 def bare_file_name(name: object, *, otherwise: str) -> str:

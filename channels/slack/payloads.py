@@ -65,6 +65,7 @@ class MessageEvent(PayloadModel):
     deleted_ts: Timestamp | None = None
     text: str | None = None
     files: tuple[File, ...] | None = None
+    attachments: Any = None
     edited: MessageEdit | None = None
     message: dict[str, Any] | None = None
     previous_message: dict[str, Any] | None = None

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from channels.discord import commands, payloads
 from channels.discord.payloads import Bot, snowflake_time
 from channels.discord.text import parse_custom_id
-from channels.inbox.text import UNKNOWN_MEDIA_TYPE, bare_file_name, clean
+from channels.inbox.text import UNKNOWN_MEDIA_TYPE, append_forwarded, bare_file_name, clean
 from channels.message import (
     Address,
     Attachment,
@@ -38,9 +38,6 @@ THREAD_TYPES = frozenset({10, 11, 12})
 PRIVATE_TYPES = frozenset({1, 3})
 MESSAGE_TYPES = frozenset({0, 19})
 """Types of messages that users write: a plain one and a reply."""
-
-FORWARDED = "Forwarded message:"
-"""The line before the text of a forwarded message, which the sender need not have written."""
 
 COMMAND, BUTTON, MODAL = 2, 3, 5
 """Types of interactions."""
@@ -139,8 +136,7 @@ def _message(
     forwarded = [one.message for one in message.message_snapshots]
     files = [*message.attachments, *(file for one in forwarded for file in one.attachments)]
     attachments = tuple(_attachment(message, file) for file in files)
-    texts = [clean(one.content).strip() for one in forwarded]
-    text = "\n\n".join(filter(None, (text, *(f"{FORWARDED}\n{one}" for one in texts if one))))
+    text = append_forwarded(text, (clean(one.content) for one in forwarded))
     if not text and not attachments and not mentioned:
         return IgnoredUpdate(
             reason="a message with neither text nor file (or without the message content intent)"

@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from channels.errors import ChannelError, NotPermitted, RateLimited
+from channels.inbox.text import to_number
 from channels.receiving.unread_rooms import RETRY_SECONDS, UnreadRooms
 from channels.slack.addresses import room_kind_of
 from channels.slack.thread_locations import ThreadLocation, ThreadLocations
@@ -96,8 +97,8 @@ class CatchUp:
                 raise
             log.warning("slack.room_not_readable", room=location.room, error=str(error))
             return 0
-        for ts in sorted(found, key=_seconds):
-            if _seconds(ts) > since and not await dispatch(_event_body(workspace, location.room, found[ts])):
+        for ts in sorted(found, key=to_number):
+            if to_number(ts) > since and not await dispatch(_event_body(workspace, location.room, found[ts])):
                 raise ConnectionError("a message that was missed cannot be stored")
         return len(found)
 
@@ -151,10 +152,3 @@ def _event_body(workspace: Workspace, room: str, message: dict[str, Any]) -> dic
     owner = {"team_id": workspace.bot.team, "enterprise_id": workspace.bot.enterprise or None}
     event = {**message, "type": "message", "channel": room, **kind}
     return {"type": "event_callback", **owner, "event": event}
-
-
-def _seconds(ts: str) -> float:
-    try:
-        return float(ts)
-    except ValueError:
-        return 0.0

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from channels.inbox.commands import parse_mentioned, parse_slash
-from channels.inbox.text import bare_file_name, clean
+from channels.inbox.text import append_forwarded, bare_file_name, clean, mappings
 from channels.message import (
     Address,
     Attachment,
@@ -125,8 +125,12 @@ def _message(
         return IgnoredUpdate(reason="a message without an author")
     raw, mentioned = slack_text.strip_mention(clean(event.text or ""), bot.id)
     text = slack_text.to_plain_text(raw).strip()
-    attachments = tuple(_attachment(file) for file in event.files or () if _is_available(file))
-    if not text and not attachments and not mentioned:
+    forwarded = [one for one in mappings(event.attachments) if one.get("is_share") is True]
+    shared = (File.model_validate(file) for one in forwarded for file in mappings(one.get("files")))
+    files = (*(event.files or ()), *shared)
+    attachments = tuple(_attachment(file) for file in files if _is_available(file))
+    content = append_forwarded(text, (slack_text.to_plain_text(clean(one.get("text"))) for one in forwarded))
+    if not content and not attachments and not mentioned:
         return IgnoredUpdate(reason="a message with neither text nor file")
     room = room_kind_of(event.channel, event.channel_type)
     common: dict[str, Any] = {
@@ -142,7 +146,7 @@ def _message(
     is_edited = edited_at is not None
     if command is not None and not is_edited and not attachments:
         return Command(name=command[0], rest=command[1], **common)
-    return Message(text=text, mentions_bot=mentioned, edited=is_edited, attachments=attachments, **common)
+    return Message(text=content, mentions_bot=mentioned, edited=is_edited, attachments=attachments, **common)
 
 
 def _slash_command(slash: SlashCommand, channel: str, bot: Bot) -> Message | Command:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from channels.errors import Rejected, Unreachable, Unsupported
+from channels.inbox.text import to_number
 from channels.message import Address, SentMessage
 from channels.slack.api import Api
 from channels.slack.errors import error_code
@@ -80,7 +81,7 @@ async def find_file(api: Api, address: Address, file_id: str) -> SentMessage | N
     places = shares.values() if isinstance(shares, dict) else []
     if any(isinstance(rooms, dict) and address.room in rooms for rooms in places):
         return SentMessage(platform_id=file_id)
-    if time.time() - _number(file.get("created")) < SHARING_SECONDS:
+    if time.time() - to_number(file.get("created")) < SHARING_SECONDS:
         raise Unreachable("files.info: the file is new, and Slack may still be sharing it")
     return None
 
@@ -118,14 +119,7 @@ def _is_reply_without_metadata(message: dict[str, Any], bot: Bot) -> bool:
 
 def _seconds(message: dict[str, Any]) -> float:
     """Return when a message was posted; NaN if that is unknown, which is never before another moment."""
-    return _number(message.get("ts"), float("nan"))
-
-
-def _number(value: object, default: float = 0.0) -> float:
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return default
+    return to_number(message.get("ts"), float("nan"))
 
 
 def _cursor(answer: Any) -> str:
