@@ -72,7 +72,7 @@ class MessageSnapshot(PayloadModel):
 
 
 class Message(PayloadModel):
-    """A message."""
+    """A message; the event handler adds `channel`, and `own_role` if the message mentions roles."""
 
     id: Id
     channel_id: Id
@@ -88,6 +88,7 @@ class Message(PayloadModel):
     message_snapshots: tuple[MessageSnapshot, ...] = ()
     referenced_message: ReferencedMessage | None = None
     channel: Channel | None = None
+    own_role: Id | None = None
 
 
 class MessageDelete(PayloadModel):

@@ -7,7 +7,6 @@ gateway; it is accepted once, and a repetition after a restart has the same key.
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -19,8 +18,10 @@ from channels.discord import payloads
 from channels.discord.api import Api
 from channels.discord.errors import UnknownResource
 from channels.discord.receive import codec
-from channels.errors import ChannelError, NotPermitted, Rejected, Undeliverable
-from channels.receiving.attempts import attempt, concerns_one_room
+from channels.errors import NotPermitted, Rejected, Undeliverable
+from channels.inbox.text import mapping
+from channels.receiving.asked_once import AskedOnce
+from channels.receiving.attempts import attempt
 from channels.receiving.read_markers import ReadMarker, ReadMarkers
 
 Raw = Mapping[str, Any]
@@ -34,9 +35,6 @@ MAX_REMEMBERED = 10_000
 OVERLAP, MAX_BACKFILL = timedelta(minutes=5), timedelta(days=7)
 """How far before the newest accepted message new rooms are read, and how far back at most."""
 
-ASK_AGAIN_SECONDS = 30.0
-"""Seconds in which a channel's type is not asked for after the attempts have failed."""
-
 UNREADABLE_ERRORS = (Undeliverable, Rejected, UnknownResource, NotPermitted)
 """Errors of reading one room that say nothing about other rooms."""
 
@@ -48,44 +46,31 @@ class ChannelTypes:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._known: OrderedDict[str, Raw] = OrderedDict()
-        self._failed_at: OrderedDict[str, float] = OrderedDict()
+        self._channels = AskedOnce(self._ask, never=UNREADABLE_ERRORS)
 
     def remember(self, channel: object) -> None:
         """Remember a channel from an event."""
         if isinstance(channel, dict) and isinstance(channel.get("id"), str):
-            fields = {name: channel.get(name) for name in ("id", "type", "parent_id")}
-            self._known[channel["id"]] = fields
-            _evict(self._known)
+            self._channels.remember(channel["id"], _type_of(channel))
 
     def is_thread(self, channel: str) -> bool:
         """Return whether a channel is known to be a thread."""
-        return self._known.get(channel, {}).get("type") in codec.THREAD_TYPES
+        return mapping(self._channels.known(channel)).get("type") in codec.THREAD_TYPES
 
     async def get(self, channel: str) -> Raw | None:
         """Return a channel's id, type and parent; None if Discord does not state them, or not now.
 
         Raises ChannelError if no channel can be read.
         """
-        if channel not in self._known and self._may_ask(channel):
-            try:
-                self.remember(await attempt(lambda: self._ask_type(channel)))
-            except UNREADABLE_ERRORS:
-                self.remember({"id": channel})
-            except ChannelError as error:
-                if not concerns_one_room(error):
-                    raise
-                log.warning("discord.channel_type_unknown", channel=channel, error=str(error))
-                self._failed_at[channel] = time.monotonic()
-                _evict(self._failed_at)
-        known = self._known.get(channel)
-        return known if known and isinstance(known.get("type"), int) else None
+        known = mapping(await self._channels.get(channel))
+        return known if isinstance(known.get("type"), int) else None
 
-    async def _ask_type(self, channel: str) -> Any:
-        return await self._api.call(self._api.bot.get_channel(channel), name="which channel")
+    async def _ask(self, channel: str) -> Raw:
+        return _type_of(await self._api.call(self._api.bot.get_channel(channel), name="which channel"))
 
-    def _may_ask(self, channel: str) -> bool:
-        return time.monotonic() - self._failed_at.get(channel, float("-inf")) >= ASK_AGAIN_SECONDS
+
+def _type_of(channel: object) -> Raw:
+    return {name: mapping(channel).get(name) for name in ("id", "type", "parent_id")}
 
 
 class Backfill:

@@ -311,6 +311,8 @@ def _author(user: payloads.User, member: payloads.Member | None, *, is_bot: bool
 def _text(message: payloads.Message, bot: Bot) -> tuple[str, bool, bool]:
     """Return the text with names for mentions, whether the bot is mentioned, and whether first."""
     text = clean(message.content).strip()
+    if message.own_role:
+        text = text.replace(f"<@&{message.own_role}>", f"<@{bot.id}>")
     mention = re.compile(rf"<@!?{bot.id}>")
     mentioned = bool(mention.search(text)) or any(user.id == bot.id for user in message.mentions)
     start = mention.match(text)

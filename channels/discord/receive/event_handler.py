@@ -13,6 +13,7 @@ from channels.discord.api import Api
 from channels.discord.receive import codec
 from channels.discord.receive.backfill import Backfill, ChannelTypes
 from channels.discord.receive.interactions import initial_response
+from channels.discord.receive.own_roles import OwnRoles
 from channels.discord.send.deferred_replies import DeferredReplies
 from channels.errors import ChannelError
 from channels.inbox.text import iso_time, mapping, mappings
@@ -55,6 +56,7 @@ class EventHandler:
         self._deferred = deferred
         self._reads_private = reads_private
         self._channel_types = ChannelTypes(api)
+        self._own_roles = OwnRoles(api, bot.id)
         self._markers = ReadMarkers(state)
         self._backfill = Backfill(api, minutes, self._markers)
         self._unread = UnreadRooms(state)
@@ -134,6 +136,7 @@ class EventHandler:
 
     async def _on_guild_create(self, guild: Raw, accept: Accept) -> None:
         """Read a server's channels that have unread messages, from when the bot joined."""
+        self._own_roles.remember(guild)
         joined = payloads.time_snowflake(iso_time(guild.get("joined_at")))
         guild_id, listed = guild.get("id"), set()
         for kind in ("channels", "threads"):
@@ -242,10 +245,11 @@ class EventHandler:
             await self._on_reaction({"t": "MESSAGE_DELETE"}, {**deletion, "id": number}, accept)
 
     async def _with_channel(self, raw: Raw) -> Raw:
-        """Add the type of the channel to a message or reaction."""
+        """Add the type of the channel to a message or reaction, and the bot's role if it names roles."""
         if raw.get("guild_id") is None:
             return raw
-        return {**raw, "channel": await self._channel_types.get(str(raw["channel_id"]))}
+        role = await self._own_roles.get(str(raw["guild_id"])) if raw.get("mention_roles") else None
+        return {**raw, "channel": await self._channel_types.get(str(raw["channel_id"])), "own_role": role}
 
     async def _accept(self, event: Raw, accept: Accept) -> Update | IgnoredUpdate:
         decoded = codec.decode(event, channel=self._channel, bot=self._bot)

@@ -105,6 +105,10 @@ class RestApi:
             raise ApiFailure(404, 10004, "Unknown Guild")
         return self._world.guild(number)
 
+    def list_roles(self, number: str) -> list[Raw]:
+        """Return the roles of a server that the bot is in."""
+        return list(self.get_guild(number)["roles"])
+
     def list_commands(self) -> list[Raw]:
         """Return the registered commands."""
         return list(self._world.commands.values())

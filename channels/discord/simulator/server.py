@@ -80,6 +80,7 @@ class Server:
             RestRoute("GET", "/users/@me/guilds", "guilds", lambda _, __: rest.list_guilds()),
             RestRoute("POST", "/users/@me/channels", "private", lambda _, b: rest.create_private_channel(b)),
             RestRoute("GET", "/guilds/{guild}", "guild", lambda r, _: rest.get_guild(r["guild"])),
+            RestRoute("GET", "/guilds/{guild}/roles", "roles", lambda r, _: rest.list_roles(r["guild"])),
             RestRoute("GET", "/applications/@me", "application", lambda _, __: rest.get_application()),
             RestRoute("GET", "/oauth2/applications/@me", "application", lambda _, __: rest.get_application()),
             RestRoute("GET", "/gateway/bot", "gateway", lambda _, __: rest.get_gateway()),

@@ -49,6 +49,11 @@ def member(who: Raw | None = None) -> Raw:
     return shape if who is None else {**shape, "user": who, "permissions": str(ALL)}
 
 
+def own_role_of(guild: str) -> str:
+    """Return the id of the role that Discord creates for the bot in a server."""
+    return f"{guild}01"
+
+
 def guild(number: str, name: str, bot: Raw, channels: list[Raw], threads: list[Raw]) -> Raw:
     """Return a server object as the GUILD_CREATE event has it."""
     everyone = {
@@ -62,12 +67,14 @@ def guild(number: str, name: str, bot: Raw, channels: list[Raw], threads: list[R
         "mentionable": False,
         "flags": 0,
     }
+    tags = {"bot_id": bot["id"]}
+    own = {**everyone, "id": own_role_of(number), "name": bot["username"], "managed": True, "tags": tags}
     return {
         "id": number,
         "name": name,
         "icon": None,
         "owner_id": "1",
-        "roles": [everyone],
+        "roles": [everyone, own],
         "emojis": [],
         "features": [],
         "verification_level": 0,

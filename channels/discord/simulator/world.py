@@ -213,7 +213,7 @@ class World:
             "tts": False,
             "mention_everyone": False,
             "mentions": mentions,
-            "mention_roles": [],
+            "mention_roles": [part.partition(">")[0] for part in content.split("<@&")[1:]],
             "attachments": [],
             "embeds": [],
             "pinned": False,
