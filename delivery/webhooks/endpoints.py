@@ -113,7 +113,8 @@ async def update_endpoint(connection: Connection, endpoint: Endpoint, *, before:
     One that is enabled again or has another URL starts over, without its earlier failures; then what waits
     for the end of a pause is due.
     """
-    if before.disabled_at is not None or before.url != endpoint.url:
+    is_enabled_again = before.disabled_at is not None and endpoint.disabled_at is None
+    if is_enabled_again or before.url != endpoint.url:
         endpoint = replace(endpoint, failing_since=None)
     await connection.execute(
         update(endpoints).where(endpoints.c.id == endpoint.id).values(_columns(endpoint))
@@ -124,14 +125,14 @@ async def update_endpoint(connection: Connection, endpoint: Endpoint, *, before:
 
 
 async def get(
-    connection: Connection, account: str, id_or_name: str, *, origin: str = RECORD, locked: bool = False
+    connection: Connection, account: str, id_or_name: str, *, locked: bool = False
 ) -> Endpoint | None:
-    """Return an account's endpoint of one origin by id, else by name, or None; `locked` to change it."""
+    """Return an endpoint of an account or its agents by id, else by name, or None; `locked` to change it."""
     query = (
         select(endpoints)
         .where(
             endpoints.c.account == account,
-            endpoints.c.origin == origin,
+            (endpoints.c.origin == RECORD) | endpoints.c.origin.startswith("agent:"),
             (endpoints.c.id == id_or_name) | (endpoints.c.name == id_or_name),
         )
         .order_by(endpoints.c.id != id_or_name)

@@ -6,6 +6,8 @@ RecordError              remedy    meaning
 ├── RecordNotFound       give_up   the account has no such record
 ├── RecordNameTaken      give_up   the name is in use
 ├── InUse                give_up   other records refer to it
+├── WebhookDisabled      give_up   the webhook gets no events until it is enabled
+├── WebhookOfAgent       give_up   its URL and events are in the agent's config
 └── ManagedByOperator    give_up   it is defined in the operator's configuration file
 """
 
@@ -48,6 +50,14 @@ class RecordNameTaken(RecordError):
 
 class InUse(RecordError):
     """Other records refer to this one."""
+
+
+class WebhookDisabled(RecordError):
+    """This webhook is disabled; enable it first."""
+
+
+class WebhookOfAgent(RecordError):
+    """This webhook belongs to an agent: change hooks.webhook of the agent."""
 
 
 class ManagedByOperator(RecordError):

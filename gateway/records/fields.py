@@ -8,12 +8,16 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr, StrictStr
 
-from delivery.events.event import EventType
+from delivery.deliveries.routes import matches
+from delivery.events.event import DELIVERY_EVENTS, TRANSIENT, EventType
 from delivery.webhooks.signing import PREFIX, BadSecret, secret_from_text, secret_key
 from egress.urls import CallbackUrl
 
 MASK = "***"
 """Replaces a secret in every response; a client that sends it back keeps the stored secret."""
+
+NEVER_SENT = "such events are never sent to webhooks: read them from the event stream"
+"""The refusal of an event pattern: a delivery would cause another one, and deltas are only in streams."""
 
 _MIN_BASE64_KEY_BYTES = 16
 """Minimum key bytes for which text that is valid base64 is treated as base64, as the standard's libraries do.
@@ -34,6 +38,12 @@ def _event_pattern(text: str) -> str:
         known = ", ".join(["*", *sorted(families), *sorted(EventType)])
         raise ValueError(f"there is no such event; there are {known}")
     return text
+
+
+def is_sent(pattern: str) -> bool:
+    """Return whether an event pattern selects an event that is sent to webhooks."""
+    sent = set(EventType) - DELIVERY_EVENTS - TRANSIENT
+    return any(matches([pattern], kind) for kind in sent)
 
 
 def _whsec(secret: SecretStr) -> SecretStr:

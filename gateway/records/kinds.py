@@ -14,7 +14,7 @@ from gateway.config.setting_types import ENTRY_PREFIX
 from gateway.records.agent import AgentConfig
 from gateway.records.credentials import EVERY_AGENT, SECRETS, CredentialConfig, secret_fields
 from gateway.records.errors import InvalidRecord, json_pointer
-from gateway.records.fields import Reference
+from gateway.records.fields import NEVER_SENT, Reference, is_sent
 from gateway.records.input_problems import to_problems
 from gateway.records.patches import extract_secrets
 from gateway.store.accounts.records import RecordKind
@@ -99,8 +99,18 @@ def _validate_agent(config: Mapping[str, Any], below: str) -> ValidatedConfig:
     parsed = _parse(AgentConfig, config, below)
     if parsed.model.startswith(ENTRY_PREFIX) and (problem := entry_problem(parsed.model, "model")):
         raise InvalidRecord([ConfigProblem(pointer=f"{below}/model", detail=problem)])
+    if found := list(_event_problems(parsed, f"{below}/hooks/webhook/events")):
+        raise InvalidRecord(found)
     stored, secrets = extract_secrets(_dump(parsed))
     return ValidatedConfig(config=stored, secrets=secrets, references=tuple(_agent_references(parsed)))
+
+
+def _event_problems(config: AgentConfig, below: str) -> Iterator[ConfigProblem]:
+    """Yield a problem for each pattern of the agent's webhook that selects no event."""
+    patterns = config.hooks.webhook.events if config.hooks.webhook else ()
+    for place, pattern in enumerate(patterns):
+        if not is_sent(pattern):
+            yield ConfigProblem(pointer=f"{below}/{place}", detail=NEVER_SENT)
 
 
 def _agent_references(config: AgentConfig) -> Iterator[tuple[str, RecordKind]]:

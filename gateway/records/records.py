@@ -177,7 +177,8 @@ class Records:
         """
         patch = normalize(patch or {}) if record.kind == "sandbox" else patch or {}
         config = patched_config(self.vault, record, patch, below=below)
-        return await self.replace(connection, record, name=name, config=config, below=below)
+        given = "webhook" in (patch.get("hooks") or {})
+        return await self.replace(connection, record, name=name, config=config, below=below, hook_given=given)
 
     async def preview(
         self, connection: Connection, record: Record, config: Mapping[str, Any], below: str
@@ -199,8 +200,12 @@ class Records:
         name: str | None = None,
         below: str = "/config",
         managed: bool | None = None,
+        hook_given: bool = False,
     ) -> SavedRecord:
-        """Replace a record's config; raises InvalidRecord, RecordNameTaken."""
+        """Replace a record's config; raises InvalidRecord, RecordNameTaken.
+
+        `hook_given`: the request names the agent's webhook, and so enables it.
+        """
         checked = validate(record.kind, config, below=below)
         if not (managed or record.managed):
             await self._check_operator_limits(connection, record.account, record.kind, config, below)
@@ -223,7 +228,7 @@ class Records:
             raise RecordNameTaken(f"there is already one named {name!r}") from error
         if record.kind == "agent" and record.config.get("limits") != changed.config.get("limits"):
             await budgets.delete_counters(connection, record.account, record.id)
-        return await self._saved(connection, changed, checked, below)
+        return await self._saved(connection, changed, checked, below, hook_given=hook_given)
 
     def callable_url(self, url: str, pointer: str) -> CallableUrl:
         """Return the URL of an account's webhook; raises InvalidRecord for one that is never called."""
@@ -342,7 +347,13 @@ class Records:
         return resolved
 
     async def _saved(
-        self, connection: Connection, record: Record, checked: ValidatedConfig, below: str
+        self,
+        connection: Connection,
+        record: Record,
+        checked: ValidatedConfig,
+        below: str,
+        *,
+        hook_given: bool = False,
     ) -> SavedRecord:
         if record.kind != "agent":
             return SavedRecord(record=record)
@@ -355,6 +366,7 @@ class Records:
             record.id,
             hook,
             check=lambda url: self.callable_url(url, f"{below}/hooks/webhook/url"),
+            is_given=hook_given,
         )
         return SavedRecord(record=record, hook_secret=hook_secret)
 

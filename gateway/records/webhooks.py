@@ -17,7 +17,7 @@ from delivery.webhooks.endpoints import RECORD, Endpoint
 from delivery.webhooks.signing import new_secret
 from gateway.accounts.vault import AssociatedData, DecryptionFailed, Vault, associated_data
 from gateway.records.agent import AgentHook
-from gateway.records.errors import RecordNameTaken, RecordNotFound
+from gateway.records.errors import RecordNameTaken, RecordNotFound, WebhookDisabled, WebhookOfAgent
 from gateway.records.fields import MASK
 from gateway.records.rules.endpoint_rules import CallableUrl
 from gateway.store.accounts import accounts
@@ -151,11 +151,25 @@ async def rotate(connection: Connection, vault: Vault, account: str, id_or_name:
 
 
 async def get(connection: Connection, account: str, id_or_name: str, *, locked: bool = False) -> Endpoint:
-    """Return an endpoint record of the account, `locked` to change it; raises RecordNotFound."""
+    """Return an endpoint of the account or of an agent, `locked` to change it; raises RecordNotFound."""
     endpoint = await store.get(connection, account, id_or_name, locked=locked)
     if endpoint is None:
         raise RecordNotFound("there is no such webhook in this account")
     return endpoint
+
+
+async def get_enabled(connection: Connection, account: str, id_or_name: str) -> Endpoint:
+    """Return an endpoint that gets events; raises RecordNotFound, WebhookDisabled."""
+    endpoint = await get(connection, account, id_or_name)
+    if endpoint.disabled_at is not None:
+        raise WebhookDisabled
+    return endpoint
+
+
+def ensure_own(endpoint: Endpoint) -> None:
+    """Raise WebhookOfAgent for the endpoint of an agent, which has the URL and events of its config."""
+    if endpoint.origin != RECORD:
+        raise WebhookOfAgent
 
 
 async def sync_agent_webhook(
@@ -166,10 +180,12 @@ async def sync_agent_webhook(
     hook: AgentHook | None,
     *,
     check: Callable[[str], CallableUrl],
+    is_given: bool = False,
 ) -> str | None:
     """Create, change or delete the agent's endpoint to match its config; returns a generated secret.
 
-    A new URL is checked by `check`.
+    A new URL is checked by `check`. A disabled endpoint is enabled if it changes, or if the request names it
+    (`is_given`).
     """
     if hook is None:
         await delete_agent_webhook(connection, account, agent)
@@ -185,9 +201,11 @@ async def sync_agent_webhook(
         return created.secret
     if present.url != hook.url:
         check(hook.url)
-    changed = replace(present, url=hook.url, events=hook.events, disabled_at=None, disabled_why=None)
+    changed = replace(present, url=hook.url, events=hook.events)
     if given is not None and _present_secret(vault, present) != given:
         changed = with_rotated_secret(vault, changed, given)
+    if is_given or changed != present:
+        changed = replace(changed, disabled_at=None, disabled_why=None)
     await store.update_endpoint(connection, changed, before=present)
     return None
 

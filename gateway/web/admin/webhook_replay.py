@@ -19,7 +19,7 @@ from delivery.webhooks.endpoints import Endpoint
 from gateway.records import webhooks
 from gateway.store.accounts import accounts
 from gateway.web.http.pagination import paginate
-from gateway.web.http.problems import HttpProblem, invalid
+from gateway.web.http.problems import invalid
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 from sandbox.config import ConfigProblem as Fault
 
@@ -76,12 +76,9 @@ def _new_delivery(endpoint: Endpoint, event: Event) -> NewDelivery:
 
 
 async def _get_enabled(connection: Connection, call: ApiCall[Any, NoContent]) -> Endpoint:
-    """Return the webhook of the request, for new deliveries to it; raises HttpProblem, RecordNotFound."""
+    """Return the webhook of the request, for new deliveries to it; raises WebhookDisabled, RecordNotFound."""
     await accounts.lock_against_deletion(connection, call.account)
-    endpoint = await webhooks.get(connection, call.account, call.path["id"])
-    if endpoint.disabled_at is not None:
-        raise HttpProblem(409, "this webhook is disabled; enable it first")
-    return endpoint
+    return await webhooks.get_enabled(connection, call.account, call.path["id"])
 
 
 async def send_test_event(call: ApiCall[NoContent, NoContent]) -> WebhookTestResponse:

@@ -11,13 +11,11 @@ from sqlalchemy.exc import IntegrityError
 
 from delivery.broker.port import WorkQueue
 from delivery.database.clock import utc_now
-from delivery.deliveries.routes import matches
-from delivery.events.event import DELIVERY_EVENTS, TRANSIENT, EventType
 from delivery.webhooks import endpoints as store
 from delivery.webhooks.endpoints import Endpoint
 from gateway.records import webhooks
 from gateway.records.errors import RecordNameTaken
-from gateway.records.fields import EventPattern, HookUrl, Name, Whsec
+from gateway.records.fields import NEVER_SENT, EventPattern, HookUrl, Name, Whsec, is_sent
 from gateway.store.conversations import conversations
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.preconditions import ensure_preconditions
@@ -25,14 +23,11 @@ from gateway.web.http.problems import invalid
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 from sandbox.config import ConfigProblem as Fault
 
-NEVER_SENT = DELIVERY_EVENTS | TRANSIENT
-"""Types that no webhook gets: a delivery would cause another one, and deltas are only in streams."""
-
 
 def _sent_pattern(pattern: str) -> str:
     """Return a pattern; raises ValueError for one that selects only events that are never sent."""
-    if not any(matches([pattern], kind) for kind in EventType if kind not in NEVER_SENT):
-        raise ValueError("such events are never sent to webhooks: read them from the event stream")
+    if not is_sent(pattern):
+        raise ValueError(NEVER_SENT)
     return pattern
 
 
@@ -154,6 +149,8 @@ async def update_webhook(call: ApiCall[WebhookUpdate, NoContent]) -> WebhookEndp
     async with call.context.database.begin() as connection:
         present = await webhooks.get(connection, call.account, call.path["id"], locked=True)
         ensure_preconditions(call.request, to_response(present))
+        if body.model_fields_set != {"enabled"}:
+            webhooks.ensure_own(present)
         new_url = None if body.url is None else call.context.records.callable_url(body.url, "/url")
         changed = replace(
             present,
@@ -181,6 +178,7 @@ async def delete_webhook(call: ApiCall[NoContent, NoContent]) -> None:
     async with call.context.database.begin() as connection:
         endpoint = await webhooks.get(connection, call.account, call.path["id"], locked=True)
         ensure_preconditions(call.request, to_response(endpoint))
+        webhooks.ensure_own(endpoint)
         await store.delete_endpoint(connection, call.account, endpoint.id)
 
 

@@ -270,7 +270,8 @@ async def _endpoint(
         return None, None
     async with call.context.database.begin() as connection:
         if webhook.url is None:
-            return (await webhooks.get(connection, call.account, webhook.id or "")).id, None
+            found = await webhooks.get_enabled(connection, call.account, webhook.id or "")
+            return found.id, None
         created = await webhooks.create_for_turn(
             connection,
             call.context.records.vault,

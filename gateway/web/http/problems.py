@@ -29,6 +29,8 @@ from gateway.records.errors import (
     RecordNameTaken,
     RecordNotFound,
     SecretUnreadable,
+    WebhookDisabled,
+    WebhookOfAgent,
 )
 from gateway.web.http.deferred_routes import all_resources
 from sandbox.config import ConfigProblem as Fault
@@ -132,6 +134,8 @@ _STATUS: Mapping[type[RecordError], int] = {
     RecordNameTaken: 409,
     InUse: 409,
     ManagedByOperator: 409,
+    WebhookDisabled: 409,
+    WebhookOfAgent: 409,
 }
 
 
