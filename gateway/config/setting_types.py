@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from egress.urls import EndpointUrl
+from gateway.config.typed_settings import TypedSettings
 
 WEEK_SECONDS = 7 * 86400.0
 MIN_KEY_LENGTH = 32
@@ -187,7 +188,7 @@ MAX_BUDGET_COST = 1_000_000_000
 """Cost of a budget: counters hold it in millionths."""
 
 
-class FrozenSettings(BaseModel):
+class FrozenSettings(TypedSettings):
     """Base of the settings' tables: immutable, unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)

@@ -47,13 +47,14 @@ from gateway.config.setting_types import (
 )
 from gateway.config.sign_in_settings import OidcSettings
 from gateway.config.sources import SettingProblem, mask
+from gateway.config.typed_settings import TypedSettings
 
 __all__ = ["AgentSettings", "InvalidSettings", "Role", "SandboxSettings", "SettingProblem", "Settings"]
 
 DEFAULT_FILE = "dovecote.toml"
 
 
-class Settings(BaseSettings):
+class Settings(BaseSettings, TypedSettings):
     """The operator's settings; created by `load`."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", populate_by_name=True)
