@@ -130,6 +130,7 @@ class JobReconciler:
         if job.unreachable_since is not None:
             async with self._database.begin() as connection:
                 await store.set_unreachable_since(connection, job.id, since=None)
+            log.info("job.provider_reached", job=job.id, since=job.unreachable_since.isoformat())
         if report.state is not BackgroundJobState.UNKNOWN:
             await self._settlement.apply_report(job, report)
             if report.state is BackgroundJobState.RUNNING and self._progress is not None:

@@ -11,46 +11,89 @@ BURST = 20
 """Identical warnings or errors that are logged in one interval."""
 
 INTERVAL_SECONDS = 10.0
+
+LONGEST_INTERVAL_SECONDS = 600.0
+"""The longest interval of a line that is repeated with the same ids."""
+
+ENDED_SECONDS = 60.0
+"""Seconds without a line after which it is a new one."""
+
 _MAX_KINDS = 1000
+_VARYING = ("timestamp", "exc_info", "identical_lines_dropped")
 
 
 @dataclass(slots=True)
 class _Interval:
-    """How often a line was logged since a moment."""
+    """How often a line was logged since a moment, and until when it is counted."""
 
     began: float
-    count: int = 0
+    latest: float
+    length: float = INTERVAL_SECONDS
+    count: int = 1
+
+    @property
+    def allowed(self) -> int:
+        """The lines of the interval that are logged; of a longer one, the first."""
+        return BURST if self.length <= INTERVAL_SECONDS else 1
+
+
+class _Intervals:
+    """The present interval of each key. Those of a `growing` key that goes on are twice as long each time."""
+
+    def __init__(self, *, growing: bool) -> None:
+        self._growing = growing
+        self._by_key: dict[tuple[object, ...], _Interval] = {}
+
+    def count(self, key: tuple[object, ...], now: float) -> int | None:
+        """Count a line; return None to drop it, else how many lines before it were dropped."""
+        current = self._by_key.get(key)
+        if current is None or now - current.latest >= ENDED_SECONDS:
+            self._begin(key, _Interval(began=now, latest=now))
+            return 0 if current is None else max(0, current.count - current.allowed)
+        current.latest = now
+        if now - current.began < current.length:
+            current.count += 1
+            return 0 if current.count <= current.allowed else None
+        length = min(2 * current.length, LONGEST_INTERVAL_SECONDS) if self._growing else current.length
+        self._begin(key, _Interval(began=now, latest=now, length=length))
+        return max(0, current.count - current.allowed)
+
+    def _begin(self, key: tuple[object, ...], interval: _Interval) -> None:
+        if len(self._by_key) >= _MAX_KINDS:
+            self._by_key.clear()
+        self._by_key[key] = interval
 
 
 class RepeatFilter(logging.Filter):
     """Drops further identical lines of an interval; the next interval's first line has their number.
 
-    Lines are identical if logger, level, event and error are; ids may differ.
+    Lines are identical if logger, level, event and error are; ids may differ. The intervals of a line whose
+    ids are the same too grow while it is repeated.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._intervals: dict[tuple[object, ...], _Interval] = {}
+        self._kinds = _Intervals(growing=False)
+        self._lines = _Intervals(growing=True)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log a line."""
         if record.levelno < logging.WARNING:
             return True
-        now, key = self._clock(), _kind_of(record)
-        current = self._intervals.get(key)
-        if current is None or now - current.began >= INTERVAL_SECONDS:
-            self._begin(key, now)
-            if current is not None and current.count > BURST:
-                _add_count(record, current.count - BURST)
-            return True
-        current.count += 1
-        return current.count <= BURST
+        now, kind = self._clock(), _kind_of(record)
+        same = self._lines.count((*kind, *_ids_of(record)), now)
+        alike = None if same is None else self._kinds.count(kind, now)
+        if same is None or alike is None:
+            return False
+        if same + alike:
+            _add_count(record, same + alike)
+        return True
 
-    def _begin(self, key: tuple[object, ...], now: float) -> None:
-        if len(self._intervals) >= _MAX_KINDS:
-            self._intervals.clear()
-        self._intervals[key] = _Interval(began=now, count=1)
+
+def _ids_of(record: logging.LogRecord) -> tuple[object, ...]:
+    fields = record.msg.items() if isinstance(record.msg, dict) else ()
+    return tuple((name, str(value)) for name, value in fields if name not in _VARYING)
 
 
 def _kind_of(record: logging.LogRecord) -> tuple[object, ...]:

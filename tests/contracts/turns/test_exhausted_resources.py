@@ -56,6 +56,29 @@ async def test_a_process_without_files_is_reported_as_such(tmp_path: Path) -> No
     assert found[Resource.DISK] == "ok"
 
 
+def test_a_line_that_goes_on_is_logged_at_growing_intervals() -> None:
+    """A check every two seconds for an hour is few lines; after a minute of silence it is a new line."""
+    now = [0.0]
+    limit = RepeatFilter(lambda: now[0])
+
+    def is_logged(job: str) -> bool:
+        line = {"event": "job.provider_unreachable", "job": job, "error": "away", "timestamp": now[0]}
+        return limit.filter(logging.LogRecord("jobs", logging.WARNING, "", 0, line, (), None))
+
+    logged: list[float] = []
+    while now[0] < 3600:
+        if is_logged("job_1"):
+            logged.append(now[0])
+        now[0] += 2
+    later = [moment for moment in logged if moment >= INTERVAL_SECONDS]
+    assert later[:4] == [10, 30, 70, 150]
+    assert len(later) <= 12
+    assert is_logged("job_2")
+    assert not is_logged("job_1")
+    now[0] += 60
+    assert [is_logged("job_1") for _check in range(3)] == [True] * 3
+
+
 def test_identical_errors_are_one_line_of_each_interval_with_a_count() -> None:
     """Ids do not make lines different; other errors and the next interval are logged."""
     now, written = [0.0], io.StringIO()

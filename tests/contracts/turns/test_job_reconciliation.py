@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from structlog.testing import capture_logs
+
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from delivery.events.event import new_id
@@ -144,7 +146,9 @@ async def test_a_job_is_left_to_the_replica_that_runs_it(database: Database, tmp
     assert found is not None
     assert found.unreachable_since is not None
     assert found.state is JobState.RUNNING
-    await ReconcilingProcess(harness, replica="one").run_for(START_TIMEOUT + 1)
+    with capture_logs() as lines:
+        await ReconcilingProcess(harness, replica="one").run_for(START_TIMEOUT + 1)
+    assert [line["job"] for line in lines if line["event"] == "job.provider_reached"] == [job.id]
     assert await _state_of(harness, job) == (JobState.FAILED, "never_started")
 
 
