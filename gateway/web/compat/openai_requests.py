@@ -193,10 +193,9 @@ class ResponseCreate(LenientRequest):
     def client_request(self) -> ClientRequest:
         """Return what the request adds to its turn."""
         output = self.text.format if self.text else None
+        shown = output.model_dump(by_alias=True, exclude_unset=True) if output else None
         stated = {
-            "text": self.text.model_dump(by_alias=True, exclude_none=True, exclude_unset=True)
-            if self.text
-            else None,
+            "text": {"format": shown} if shown else None,
             "background": self.background or None,
             "metadata": self.metadata,
             "instructions": self.instructions,

@@ -118,6 +118,11 @@ async def test_files_stay_below_an_answer_without_a_format(formats: FormatGatewa
     """The links that an answer in a format leaves out are in the same answer without one."""
     found = await formats.client.responses.create(model="default", input="written")
     assert "a.txt" in found.output_text
+    verbose: Any = {"verbosity": "low"}
+    found = await formats.client.responses.create(model="default", input="plain", text=verbose)
+    assert found.text is not None
+    assert found.text.format is not None
+    assert found.text.format.type == "text"
 
 
 async def test_a_format_holds_across_the_clients_tools(formats: FormatGateway) -> None:
