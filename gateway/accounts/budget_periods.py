@@ -220,11 +220,13 @@ def render_refusal(counter: BudgetCounter, names: BudgetNames) -> str:
 
 
 def render_warning(counter: BudgetCounter, names: BudgetNames) -> str:
-    """Return the warning that most of a budget is used."""
-    return (
-        f"{WARNING_SHARE:.0%} of {names.budget(counter)} is used: {share_of(counter)}. "
-        f"When all is used, I can answer again from {names.end(counter)}."
-    )
+    """Return the warning that most of a budget, or all of it, is used."""
+    budget, end = names.budget(counter), names.end(counter)
+    if counter.used >= counter.ceiling:
+        return f"All of {budget} is used: {share_of(counter)}. I can answer again from {end}."
+    percent = 100 * counter.used // counter.ceiling
+    used = f"{percent}% of {budget} is used: {share_of(counter)}."
+    return f"{used} When all is used, I can answer again from {end}."
 
 
 def _raised_by(whose: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,7 +17,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
 from gateway.accounts.budgets import MeteredAgent, UsageMeter
-from gateway.accounts.reservations import BudgetReservations, BudgetWarning
+from gateway.accounts.reservations import BudgetReservations, BudgetUsedUp, BudgetWarning
 from gateway.accounts.vault import Vault
 from gateway.agents.port import (
     Agent,
@@ -286,8 +287,16 @@ async def test_a_lowered_limit_is_shown(database: Database, account: str) -> Non
     }
 
 
-async def test_people_are_warned_once(database: Database, account: str) -> None:
-    """At 80 percent of a budget there is one warning in its period, with the use and the end."""
+@pytest.mark.parametrize(
+    ("limit", "warning"),
+    [
+        (500, "80% of the budget of tokens per day of this account is used: 400 of 500. When all is used,"),
+        (440, "90% of the budget of tokens per day of this account is used: 400 of 440. When all is used,"),
+        (400, "All of the budget of tokens per day of this account is used: 400 of 400. I can answer again"),
+    ],
+)
+async def test_people_are_warned_once(database: Database, account: str, limit: int, warning: str) -> None:
+    """At 80 percent of a budget or above there is one warning in its period, with the use and the end."""
     warnings: list[BudgetWarning] = []
 
     async def warn(warning: BudgetWarning) -> None:
@@ -296,12 +305,13 @@ async def test_people_are_warned_once(database: Database, account: str) -> None:
                 warnings.append(warning)
 
     meter = UsageMeter(database, Metrics(), {}, reservations=BudgetReservations(database, on_warning=warn))
-    await set_budget(database, account, day={"tokens": 500}, timezone="Europe/Berlin")
+    await set_budget(database, account, day={"tokens": limit}, timezone="Europe/Berlin")
     await run_turn(meter, turn_input("trn_1"), CountingAgent(requests=3))
     assert not warnings
-    await run_turn(meter, turn_input("trn_2"), CountingAgent(requests=2))
+    with suppress(BudgetUsedUp):  # the last request of the smallest limit
+        await run_turn(meter, turn_input("trn_2"), CountingAgent(requests=2))
     assert len(warnings) == 1
-    assert "80% of the budget of tokens per day of this account is used: 400 of 500." in warnings[0].text
+    assert warnings[0].text.startswith(warning)
     assert warnings[0].conversation == "cnv_1"
 
 
