@@ -6,7 +6,8 @@ DeliveryError         remedy    meaning
 ├── LeaseBusy         retry     another holder has the lease
 ├── LeaseLost         give_up   this process no longer holds the lease: stop at once, change nothing
 ├── BrokerUnreachable retry     the broker does not answer
-└── BrokerRefused     operator  the broker refuses the request (no space, quota, configuration)
+└── BrokerRefused     operator  the broker refuses the request (quota, configuration)
+    └── BrokerFull    retry     the broker has no space for messages until the operator makes some
 """
 
 from __future__ import annotations
@@ -57,4 +58,10 @@ class BrokerUnreachable(DeliveryError):
 class BrokerRefused(DeliveryError):
     """The broker refuses the request."""
 
-    remedy = "operator"
+    remedy: ClassVar[Remedy] = "operator"
+
+
+class BrokerFull(BrokerRefused):
+    """The NATS server has no space: raise max_file_store, or the account's limit, or delete other streams."""
+
+    remedy = "retry"

@@ -141,7 +141,7 @@ async def _health(
         backing.settings.roles,
         database=database,
         resources=disk.resources,
-        is_broker_up=backing.nats.is_connected,
+        broker=backing.nats.state,
         channels_loaded=channel_supervisor.is_loaded,
         is_disk_low=disk.is_low,
         fill_ratio=backing.stream.usage.fill,

@@ -24,7 +24,7 @@ from nats.js import JetStreamContext
 
 from delivery.broker import nats_client
 from delivery.broker.nats_client import NatsClient, ReplyInbox, ReplyInboxes
-from delivery.errors import BrokerRefused, BrokerUnreachable
+from delivery.errors import BrokerFull, BrokerRefused, BrokerUnreachable
 
 _log = structlog.get_logger(__name__)
 
@@ -74,8 +74,16 @@ class NatsConnection:
         self._closed = False
         self._last_error: Exception | None = None
         self._refusal: Exception | None = None
+        self._full: BrokerFull | None = None
         self._reported: set[str] = set()
         """What the log says since the last connection: attempts repeat ten times a second."""
+
+    @property
+    def state(self) -> str:
+        """Return "ok", or why the broker cannot be used: it is away, or the last message found no space."""
+        if not self.is_connected:
+            return "not connected"
+        return str(self._full) if self._full else "ok"
 
     @property
     def is_connected(self) -> bool:
@@ -115,8 +123,8 @@ class NatsConnection:
     ) -> PubAck:
         """Store a message in the stream of its subject.
 
-        Raises AppendConflict, BrokerRefused, BrokerUnreachable. After BrokerUnreachable the message may
-        have been stored; the caller finds out by its compare-and-set or its message id.
+        Raises AppendConflict, BrokerFull, BrokerRefused, BrokerUnreachable. After BrokerUnreachable the
+        message may have been stored; the caller finds out by its compare-and-set or its message id.
         """
         reply = await self._persist(subject, payload, headers, timeout, tries)
         return PubAck(seq=reply["seq"], duplicate=reply.get("duplicate", False))
@@ -134,9 +142,12 @@ class NatsConnection:
                 continue
             code = response.get("error", {}).get("err_code")
             if code is None:
+                self._full = None
                 return response
             if code not in nats_client.TRANSIENT_CODES or not left:
-                raise nats_client.error_for(subject, response["error"])
+                refused = nats_client.error_for(subject, response["error"])
+                self._full = refused if isinstance(refused, BrokerFull) else None
+                raise refused
             await asyncio.sleep(_RETRY_SECONDS)
         raise BrokerUnreachable(f"no answer to {subject}")
 

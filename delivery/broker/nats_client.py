@@ -15,11 +15,14 @@ from nats.errors import Error as NatsError
 from nats.errors import NoServersError
 from nats.protocol.parser import PERMISSIONS_ERR
 
-from delivery.errors import AppendConflict, BrokerRefused, BrokerUnreachable
+from delivery.errors import AppendConflict, BrokerFull, BrokerRefused, BrokerUnreachable
 
 _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 TRANSIENT_CODES = frozenset({10008, 10164})
 """Error codes worth a retry: JetStream not yet available, or another append to the subject in flight."""
+
+_NO_SPACE = frozenset({10002, 10023})
+"""Error codes of a full server, and of an account at its storage limit."""
 
 NEEDED_PAYLOAD = 512 * 1024
 """The smallest `max_payload` of a server in bytes: chunks of files are the largest messages."""
@@ -214,4 +217,6 @@ def error_for(subject: str, error: Mapping[str, Any]) -> Exception:
         return AppendConflict(detail)
     if code in TRANSIENT_CODES:
         return BrokerUnreachable(detail)
+    if code in _NO_SPACE:
+        return BrokerFull()
     return BrokerRefused(detail)

@@ -19,19 +19,19 @@ def assess(
     *,
     database: str,
     resources: Mapping[Resource, str],
-    is_broker_up: bool,
+    broker: str,
     channels_loaded: bool,
     is_disk_low: bool,
     fill_ratio: float,
 ) -> Health:
     """Return what is missing and what is degraded: every role needs SQL and a disk, some need NATS.
 
-    `database` and each of `resources` are "ok" or the problem. `channels_loaded`: this process knows its
-    channels. `fill_ratio` is how full the event log is, 0 to 1.
+    `database`, `broker` and each of `resources` are "ok" or the problem. `channels_loaded`: this process
+    knows its channels. `fill_ratio` is how full the event log is, 0 to 1.
     """
     checks = {"database": database} | {str(name): state for name, state in resources.items()}
     if roles & {Role.TURNS, Role.DELIVERY}:
-        checks["broker"] = "ok" if is_broker_up else "not connected"
+        checks["broker"] = broker
     if Role.INGRESS in roles:
         checks["channels"] = "ok" if channels_loaded else "not loaded from the database yet"
     degraded = {}

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -16,10 +16,12 @@ from delivery.broker import jetstream_events
 from delivery.broker.connection import PENDING_SIZE, NatsConnection, connect
 from delivery.broker.jetstream_events import JetStreamEvents
 from delivery.broker.stream_config import StreamConfig, ensure_streams
-from delivery.errors import AppendConflict, BrokerRefused, BrokerUnreachable, DeliveryError
+from delivery.errors import AppendConflict, BrokerFull, BrokerRefused, BrokerUnreachable, DeliveryError
 from delivery.events.event import Event, EventType
 from fault_proxy import FaultProxy, fault_proxy
 from nats_servers import NatsServer, nats_server
+
+USERS = [{"user": "u", "password": "p"}]
 
 FAULTS: dict[str, Callable[[FaultProxy], None]] = {
     "drop": FaultProxy.drop,
@@ -200,5 +202,39 @@ async def test_a_single_server_needs_space_for_one_replica_only(tmp_path: Path) 
             await ensure_streams(link, StreamConfig(max_bytes=500_000_000))
             info = await link.api_request("STREAM.INFO.EVENTS")
             assert info["config"]["num_replicas"] == 1
+    finally:
+        await server.kill()
+
+
+async def fill(link: NatsConnection, subject: str) -> None:
+    """Publish until the server refuses."""
+    while True:
+        await link.publish(subject, b"x" * 1_000_000)
+
+
+async def publish_until_stored(link: NatsConnection, subject: str) -> None:
+    """Publish until the server accepts, as the relay does."""
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(BrokerFull):
+                await link.publish(subject, b"an event")
+                return
+
+
+async def test_a_server_without_space_is_named_until_there_is_some(tmp_path: Path) -> None:
+    """Another stream that fills the storage makes events wait, with the remedy; freed space is used."""
+    account = {"jetstream": {"max_file": 600_000_000}, "users": USERS}
+    server = NatsServer(tmp_path / "nats", settings={"accounts": {"A": account}}, authorization="{}")
+    await server.start()
+    try:
+        async with connect(f"nats://u:p@127.0.0.1:{server.port}") as link:
+            await ensure_streams(link, StreamConfig(max_bytes=16_777_216))
+            await link.api_request("STREAM.CREATE.OTHER", {"name": "OTHER", "subjects": ["other"]})
+            with pytest.raises(BrokerFull, match="raise max_file_store") as refused:
+                await fill(link, "other")
+            assert (refused.value.remedy, link.state) == ("retry", str(refused.value))
+            await link.api_request("STREAM.DELETE.OTHER")
+            await publish_until_stored(link, "ev.1.a.b.e")
+            assert link.state == "ok"
     finally:
         await server.kill()

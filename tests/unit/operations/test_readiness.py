@@ -19,7 +19,7 @@ from gateway.observability.readiness import assess
 HEALTHY: dict[str, Any] = {
     "database": "ok",
     "resources": dict.fromkeys(Resource, "ok"),
-    "is_broker_up": True,
+    "broker": "ok",
     "channels_loaded": True,
     "is_disk_low": False,
     "fill_ratio": 0.1,
@@ -32,7 +32,7 @@ HEALTHY: dict[str, Any] = {
 )
 def test_only_some_roles_need_the_broker(role: Role, *, ready: bool) -> None:
     """Without NATS messages are still accepted; turns and deliveries wait."""
-    assert assess(frozenset({role}), **HEALTHY | {"is_broker_up": False}).ready is ready
+    assert assess(frozenset({role}), **HEALTHY | {"broker": "not connected"}).ready is ready
     assert assess(frozenset({role}), **HEALTHY).ready
 
 
