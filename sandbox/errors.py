@@ -118,6 +118,15 @@ def translate_by(table: ErrorTable, vendor: str) -> Iterator[None]:
 
 
 @contextmanager
+def as_interrupted() -> Iterator[None]:
+    """Raise CommandInterrupted for a sandbox that was found to be gone after a command may have begun."""
+    try:
+        yield
+    except SandboxGone as error:
+        raise CommandInterrupted from error
+
+
+@contextmanager
 def repeatable() -> Iterator[None]:
     """Let a program of ours, which does no harm when it runs twice, be repeated on a new sandbox."""
     try:

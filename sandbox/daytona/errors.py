@@ -30,6 +30,9 @@ TABLE: ErrorTable = (
 """The answers of the control plane. Every other error is ProviderUnreachable."""
 
 
+_REFUSING_STATUSES = range(400, 500)
+
+
 def translate_errors() -> AbstractContextManager[None]:
     """Translate the SDK's errors into ours, for calls of the control plane."""
     return translate_by(TABLE, "daytona")
@@ -42,3 +45,11 @@ def translate_call_errors() -> AbstractContextManager[None]:
     that a sandbox is gone.
     """
     return translate_by(_REFUSALS, "daytona")
+
+
+def was_refused(error: vendor.DaytonaError) -> bool:
+    """Return whether the service refused a call, so that nothing was executed.
+
+    After any other failure, such as a 502 or a lost connection, that is unknown.
+    """
+    return error.status_code in _REFUSING_STATUSES

@@ -6,13 +6,14 @@ import math
 import secrets
 import shlex
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import TypeVar
 
 from daytona import AsyncSandbox
 from daytona.common import errors as vendor
 
-from sandbox.daytona.errors import translate_call_errors, translate_errors
-from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxGone
+from sandbox.daytona.errors import translate_call_errors, translate_errors, was_refused
+from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxGone, as_interrupted
 from sandbox.exec.background_jobs import CompletionCallback
 from sandbox.exec.shell_sandbox import ShellSandbox
 from sandbox.model import (
@@ -31,11 +32,18 @@ STARTING_STATES = frozenset(
     {"creating", "restoring", "starting", "pulling_snapshot", "resuming", "pending_build"}
 )
 
+_MAY_HAVE_RUN = (
+    "daytona: the sandbox stopped during the call and was started again: the command may have run, "
+    "check what it did before you repeat it"
+)
+
 Returned = TypeVar("Returned")
 
 
 class DaytonaHandle:
     """The SDK's handle of one sandbox; a call that finds it stopped starts it and is repeated once.
+
+    A program is repeated only if it certainly did not run.
 
     Without `autostop_minutes` the sandbox is external: its own idle timer is reset and never changed.
     """
@@ -61,12 +69,16 @@ class DaytonaHandle:
         return await self.shell(f"exec 2>/dev/null\ninput={given}\n{text}", timeout=timeout)
 
     async def shell(self, text: str, *, timeout: float) -> bytes:
-        """Run a program with sh and return its output."""
+        """Run a program with sh and return its output.
+
+        If the sandbox stopped and the program may have run, it is started, but ProviderUnreachable is raised.
+        """
         command = f"sh -c {shlex.quote(text)}"
         if len(command) > MAX_ARGUMENT_BYTES:
             command = f"sh {await self._upload(text.encode('utf-8', 'surrogateescape'))}"
         response = await self._with_restart(
-            lambda: self._sandbox.process.exec(command, cwd="/", timeout=max(1, math.ceil(timeout)))
+            lambda: self._sandbox.process.exec(command, cwd="/", timeout=max(1, math.ceil(timeout))),
+            may_repeat=was_refused,
         )
         if response.exit_code != 0:
             raise ProviderRefused(
@@ -79,19 +91,30 @@ class DaytonaHandle:
         await self._with_restart(lambda: self._sandbox.fs.upload_file(content, path))
         return shlex.quote(path)
 
-    async def _with_restart(self, call: Callable[[], Awaitable[Returned]]) -> Returned:
+    async def _with_restart(
+        self,
+        call: Callable[[], Awaitable[Returned]],
+        *,
+        may_repeat: Callable[[vendor.DaytonaError], bool] = lambda _error: True,
+    ) -> Returned:
         """Make a call; if it failed because the sandbox does not run, start it and repeat once.
 
-        Raises SandboxGone if the control plane reports so.
+        Raises SandboxGone if the control plane reports so; CommandInterrupted instead if the call may not be
+        repeated.
         """
         with translate_call_errors():
             try:
                 return await call()
             except vendor.DaytonaTimeoutError:
                 raise
-            except vendor.DaytonaError:
-                if not await self.ensure_started():
+            except vendor.DaytonaError as error:
+                repeats = may_repeat(error)
+                with nullcontext() if repeats else as_interrupted():
+                    was_started = await self.ensure_started()
+                if not was_started:
                     raise
+                if not repeats:
+                    raise ProviderUnreachable(_MAY_HAVE_RUN) from error
             return await call()
 
     async def ensure_started(self) -> bool:

@@ -6,15 +6,14 @@ import asyncio
 import secrets
 import shlex
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from e2b import AsyncCommandHandle, AsyncSandbox, CommandExitException, CommandResult
 from e2b.exceptions import SandboxNotRunningException, SandboxUnreachableException
 
 from sandbox.e2b.errors import translate_errors
-from sandbox.errors import CommandInterrupted, ProviderRefused, SandboxGone
+from sandbox.errors import ProviderRefused, as_interrupted
 from sandbox.exec.background_jobs import CompletionCallback
 from sandbox.exec.shell_sandbox import ShellSandbox
 from sandbox.model import SandboxId, SandboxSpec
@@ -69,7 +68,7 @@ class E2bHandle:
                 return await call()
             except (SandboxNotRunningException, SandboxUnreachableException) as error:
                 if not _was_not_started(error):
-                    with _as_interrupted(), translate_errors():
+                    with as_interrupted(), translate_errors():
                         raise
             await self.resume()
             return await call()
@@ -106,18 +105,9 @@ async def _wait_for_exit(command: AsyncCommandHandle) -> CommandResult:
         message = str(outcome.stderr)[-500:].strip()
         raise ProviderRefused(f"e2b: a program ended with {outcome.exit_code}: {message}") from outcome
     if isinstance(outcome, BaseException):
-        with _as_interrupted(), translate_errors():
+        with as_interrupted(), translate_errors():
             raise outcome
     return outcome
-
-
-@contextmanager
-def _as_interrupted() -> Iterator[None]:
-    """Raise CommandInterrupted for a sandbox that was found to be gone after a request had reached it."""
-    try:
-        yield
-    except SandboxGone as error:
-        raise CommandInterrupted from error
 
 
 def _was_not_started(error: Exception) -> bool:

@@ -12,9 +12,15 @@ import pytest
 from daytona_service import API_KEY, DaytonaService, daytona_service
 from sandbox.config import SandboxConfig, problems
 from sandbox.daytona import plugin
-from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
+from sandbox.errors import (
+    CommandInterrupted,
+    ProviderRefused,
+    ProviderUnauthorized,
+    ProviderUnreachable,
+    SandboxGone,
+)
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxSpec
-from sandbox.port import CallbackDirectories, Provider, ProviderContext
+from sandbox.port import CallbackDirectories, Provider, ProviderContext, Sandbox
 
 
 @pytest.fixture
@@ -58,6 +64,39 @@ async def test_a_stopped_sandbox_is_started_by_the_next_call(
     await service.stop(sandbox.id)
     service.machines[sandbox.id].state = "archived"
     assert await sandbox.read("file", limit=10) == b"kept\n"
+
+
+async def _begin_command(provider: Provider, service: DaytonaService) -> tuple[Sandbox, asyncio.Task[Any]]:
+    """Begin a command that notes each of its runs; only the first does not end."""
+    sandbox = await provider.create(_spec())
+    script = "echo ran >> notes; [ $(wc -l < notes) = 2 ] || sleep 600"
+    running = asyncio.create_task(sandbox.run(ExecRequest(script=script, timeout=900)))
+    notes = service.machines[sandbox.id].process_host.directory / "mnt" / "workspaces" / "space" / "notes"
+    async with asyncio.timeout(30):
+        while not notes.exists():  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.01)
+    return sandbox, running
+
+
+async def test_a_command_whose_sandbox_stops_is_not_repeated(
+    provider: Provider, service: DaytonaService
+) -> None:
+    """Its error says that it may have run, and the next command finds the sandbox started."""
+    sandbox, running = await _begin_command(provider, service)
+    await service.stop(sandbox.id)
+    with pytest.raises(ProviderUnreachable, match="may have run"):
+        await running
+    assert (await sandbox.run(ExecRequest(script="cat notes"))).stdout == b"ran\n"
+
+
+async def test_a_command_whose_sandbox_is_deleted_is_not_repeated(
+    provider: Provider, service: DaytonaService
+) -> None:
+    """It is interrupted: a new sandbox is not given the command."""
+    sandbox, running = await _begin_command(provider, service)
+    await service.delete(sandbox.id)
+    with pytest.raises(CommandInterrupted):
+        await running
 
 
 async def test_a_job_that_ended_with_its_machine_says_so(provider: Provider, service: DaytonaService) -> None:

@@ -27,6 +27,9 @@ from process_hosts import ProcessHost
 
 API_KEY = "dtn_0123456789abcdef"
 HOME = "/home/daytona"
+NOT_ENDED = -1
+"""In place of the exit code of a command whose sandbox ended."""
+
 INTERVALS = {
     "autostop": "autoStopInterval",
     "autoarchive": "autoArchiveInterval",
@@ -225,9 +228,12 @@ class DaytonaService(LoopbackService):
         )
         try:
             async with asyncio.timeout(asked.get("timeout") or 10):
-                return web.json_response(await _merged(said))
+                merged = await _merged(said)
         except TimeoutError:
             return _problem(408, "command execution timeout")
+        if merged["exitCode"] == NOT_ENDED:
+            return _problem(502, "bad gateway: the runner closed the connection")
+        return web.json_response(merged)
 
     async def _upload(self, request: web.Request, instance: DaytonaInstance) -> web.Response:
         parts, name = await request.multipart(), ""
@@ -246,7 +252,7 @@ class DaytonaService(LoopbackService):
 
 
 async def _merged(said: AsyncIterator[Mapping[str, Any]]) -> dict[str, Any]:
-    output, code = b"", -1
+    output, code = b"", NOT_ENDED
     async with contextlib.aclosing(said):  # type: ignore[type-var]
         async for one in said:
             output += base64.b64decode(one.get("stdout") or one.get("stderr") or "")
