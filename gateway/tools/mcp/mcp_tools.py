@@ -299,7 +299,7 @@ def _offer(opened: Mapping[str, _OpenServer], listed: Mapping[str, McpOffer | st
     )
     for name, offer in offers.items():
         for offered, spec in _named(name, opened[name].config, offer.tools):
-            tools.setdefault(offered, _to_tool(offered, spec, opened[name]))
+            tools.setdefault(offered, _to_tool(offered, spec, opened[name], offer))
     return ExternalTools(tools=tools, notes=notes)
 
 
@@ -331,7 +331,7 @@ def _named(
             yield tool_name(prefix + spec.name), spec
 
 
-def _to_tool(offered: str, spec: McpToolSpec, opened: _OpenServer) -> Tool:
+def _to_tool(offered: str, spec: McpToolSpec, opened: _OpenServer, offer: McpOffer) -> Tool:
     shown = ToolSpec(name=offered, description=spec.description, schema=spec.schema)
     config = opened.config
 
@@ -343,7 +343,8 @@ def _to_tool(offered: str, spec: McpToolSpec, opened: _OpenServer) -> Tool:
             return failed_result(str(error), may_have_run=error.may_have_run)
         except TimeoutError:
             return failed_result(f"no answer within {config.timeout} s", may_have_run=True)
-        return _with_changes(opened, to_tool_result(result, limit=context.environment.config.output_limit))
+        answer = to_tool_result(result, limit=context.environment.config.output_limit)
+        return answer if offer.announces_at_start else _with_changes(opened, answer)
 
     return Tool(
         spec=fixed(shown),

@@ -44,11 +44,15 @@ class McpToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpOffer:
-    """What a server offers: its tools, and whether it has resources and prompts."""
+    """What a server offers: its tools, and whether it has resources and prompts.
+
+    `announces_at_start`: it announces another list whenever it is started, also if the list is the same.
+    """
 
     tools: Sequence[McpToolSpec]
     resources: bool = False
     prompts: bool = False
+    announces_at_start: bool = False
 
 
 ReadMethod = Literal[

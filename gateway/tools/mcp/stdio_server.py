@@ -110,12 +110,13 @@ class StdioMcpServer(McpServer):
         resolver, environment = context.environment_resolver, context.environment
         async with resolver.in_use(environment, changed=False):
             listed = await self._exchange(context, "tools/list", {}, timeout=LIST_TIMEOUT)
+        announces = self.take_list_changed()
         resources, prompts = "resources" in listed.capabilities, "prompts" in listed.capabilities
         if "tools" not in listed.capabilities and (resources or prompts):
             return McpOffer(tools=(), resources=resources, prompts=prompts)
         tools = listed.result().get("tools")
         specs = parse_tools(tools if isinstance(tools, list) else [])
-        return McpOffer(tools=specs, resources=resources, prompts=prompts)
+        return McpOffer(tools=specs, resources=resources, prompts=prompts, announces_at_start=announces)
 
     async def call_tool(self, context: ToolContext, name: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """Start the server and call a tool."""

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from delivery.database.engine import Database
 from gateway.records.tools.mcp_servers import McpServerConfig
 from gateway.tools.mcp.results import render_resource, to_tool_result
 from gateway.tools.mcp.server import McpUnavailable
 from gateway.tools.mcp.stdio_server import StdioMcpServer
 from gateway.tools.tool import ToolContext
+from mcp_agents import Agents
+from migrated import migrated_sqlite
 from sandbox.config import SandboxConfig
 from sandbox.testing.processes import processes_with, unique_sleep_seconds
 from sandbox.testing.rig import ProviderRig
 from sandbox_rigs import all_rigs
 from tool_contexts import make_tool_context
+from turn_worker import open_turn_worker
 
 CAPABILITIES = '{"tools":{},"resources":{}}'
+CHANGED = '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
 ABOUT = '{"name":"b","version":"1"}'
 
 SERVER = r"""
@@ -31,12 +37,14 @@ while read -r line; do
     *'"initialize"'*)
       answer '{"protocolVersion":"2025-06-18","capabilities":CAPABILITIES,"serverInfo":ABOUT}'
       initialized=no ;;
-    *notifications/initialized*) initialized=yes ;;
+    *notifications/initialized*)
+      initialized=yes
+      if [ -n "$ANNOUNCES" ]; then echo 'CHANGED'; fi ;;
     *'"tools/list"'*)
       answer '{"tools":[{"name":"greet","description":"Greet.","inputSchema":{"type":"object"}}]}' ;;
     *'"resources/read"'*) answer '{"contents":[{"uri":"a://b","text":"seeds"}]}' ;;
     *announce*)
-      echo '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
+      echo 'CHANGED'
       answer '{"content":[]}' ;;
     *crash*) echo 'no such bird' >&2; exit 3 ;;
     *garble*) echo "{\"id\":$id, half" ;;
@@ -74,6 +82,7 @@ async def _install(context: ToolContext, **config: Any) -> tuple[StdioMcpServer,
         SERVER.replace("SLEEP", seconds)
         .replace("CAPABILITIES", CAPABILITIES)
         .replace("ABOUT", ABOUT)
+        .replace("CHANGED", CHANGED)
         .encode(),
     )
     servers = {"command": "bash server.sh", "env": {"GREETING": 'it\'s "me"'.replace('"', "")}, **config}
@@ -102,6 +111,29 @@ async def test_a_command_reads_resources_and_announces_another_list(tool_context
     assert not server.take_list_changed()
     await server.call_tool(tool_context, "announce", {})
     assert [server.take_list_changed(), server.take_list_changed()] == [True, False]
+
+
+@pytest.mark.parametrize("announces", ["", "yes"])
+async def test_an_announcement_at_each_start_is_ignored(
+    tool_context: ToolContext, tmp_path: Path, announces: str
+) -> None:
+    """A call's result names another list only if the listing itself had no announcement."""
+    await _install(tool_context)
+    database = Database(await migrated_sqlite(tmp_path / "gateway.db"))
+    harness = await open_turn_worker(database, tmp_path)
+    agents = Agents(harness)
+    agent = await agents.configure(birds={"command": "bash server.sh", "env": {"ANNOUNCES": announces}})
+    context = replace(
+        await harness.tool_context(await harness.add_turn(running=True)),
+        agent=agent,
+        environment=tool_context.environment,
+        environment_resolver=tool_context.environment_resolver,
+    )
+    async with agents.mcp_tools.open(context) as external:
+        called = await external.tools["birds_greet"].run(context, {"mode": "announce"}, "key")
+    await database.close()
+    assert called.ok
+    assert ("list of tools changed" in called.content) is not bool(announces)
 
 
 async def test_a_command_that_ends_or_is_missing_reports_its_error(tool_context: ToolContext) -> None:
