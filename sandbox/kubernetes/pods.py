@@ -245,10 +245,18 @@ class PlainPods(SandboxBackend):
                 yield
         except TimeoutError as error:
             pod = await self._api.find(ref.path(PODS))
-            reason, message = waiting_reason(pod or {})
             waited = f"{self._start_timeout:g} seconds (start_timeout)"
             detail = f"the pod {ref.namespace}/{ref.name} is {state_of(pod)} after {waited}"
-            raise ProviderUnreachable(f"kubernetes: {detail}: {reason} {message}".strip()) from error
+            raise ProviderUnreachable(f"kubernetes: {detail}: {_obstacle(ref, pod or {})}".strip()) from error
+
+
+def _obstacle(ref: SandboxRef, pod: Mapping[str, Any]) -> str:
+    """Return what a pod waits for; the end of one on a lost node waits for a person."""
+    if not is_ending(pod):
+        return " ".join(waiting_reason(pod))
+    node = (pod.get("spec") or {}).get("nodeName") or "it ran on"
+    force = f"kubectl delete pod {ref.name} --namespace {ref.namespace} --grace-period=0 --force"
+    return f"the node {node} has not ended it. If that node is gone for good, run: {force}"
 
 
 def refuse_hopeless(pod: Mapping[str, Any]) -> None:

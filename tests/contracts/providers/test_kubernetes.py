@@ -367,6 +367,18 @@ async def test_errors_are_folded(service: KubernetesService, tmp_path: Path) -> 
         await _open(service, tmp_path, kubeconfig=tmp_path / "absent", api_url=None).__aenter__()
 
 
+@pytest.mark.parametrize("controller", ["auto", "off"])
+async def test_a_pod_on_a_lost_node_is_named_with_the_remedy(
+    service: KubernetesService, tmp_path: Path, controller: str
+) -> None:
+    """A pod whose node does not end it blocks its successor until somebody deletes it by force."""
+    async with _open(service, tmp_path, controller=controller, start_timeout=5) as provider:
+        sandbox = await provider.create(_spec())
+        service.node.is_lost = True
+        with pytest.raises(ProviderUnreachable, match="--grace-period=0 --force"):
+            await sandbox.suspend()
+
+
 async def test_nothing_of_a_command_is_in_a_url(provider: Provider, service: KubernetesService) -> None:
     """API servers log URLs: script, variables and input of a run are sent as stdin."""
     sandbox = await provider.create(_spec(env={"KEY": "canary-1"}))

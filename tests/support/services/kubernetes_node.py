@@ -23,6 +23,8 @@ class LoopbackNode:
         self._directory = directory
         self._hosts: dict[str, ProcessHost] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.is_lost = False
+        """Whether the kubelet does not answer, so that no pod ends."""
 
     def sync(self) -> None:
         """Begin what the pods and claims of the store need; called after each change."""
@@ -30,6 +32,8 @@ class LoopbackNode:
             uid = pod["metadata"]["uid"]
             ending = "deletionTimestamp" in pod["metadata"]
             if uid in self._tasks and not self._tasks[uid].done():
+                continue
+            if ending and self.is_lost:
                 continue
             if ending:
                 self._tasks[uid] = asyncio.create_task(self._end(pod))
