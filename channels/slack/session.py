@@ -100,7 +100,7 @@ def http_error(method: str, response: aiohttp.ClientResponse) -> ChannelError:
     if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Ambiguous(detail)
     if response.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        return Unauthorized(detail)
+        return Rejected(detail) if method == RESPONSE_URL else Unauthorized(detail)  # that URL has no token
     return Rejected(detail) if response.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else Unreachable(detail)
 
 

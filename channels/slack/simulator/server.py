@@ -53,6 +53,8 @@ class Server:
         self.calls: list[tuple[str, Raw]] = []
         self.upload_statuses: list[int] = []
         """The statuses with which the next uploads of bytes fail."""
+        self.refuses_responses = False
+        """Whether posts to a response_url are refused with `invalid_token`."""
 
     def application(self) -> web.Application:
         """Return the web application."""
@@ -161,6 +163,8 @@ class Server:
         response = self._world.responses.get(request.match_info["number"])
         given = await _read_arguments(request)
         self.calls.append(("response_url", given))
+        if self.refuses_responses:
+            return web.json_response({"ok": False, "error": "invalid_token"}, status=403)
         if response is None or self._world.clock.now() > response.until:
             return web.json_response({"ok": False, "error": "expired_url"}, status=404)
         if response.uses < 1:

@@ -46,18 +46,25 @@ async def test_a_slash_command_comes_as_a_command(simulator: Simulator, slack: C
 
 
 async def test_a_command_is_answered_at_its_own_address(simulator: Simulator, slack: Connection) -> None:
-    """Only the user sees it, also where the bot is no member; after that URL expires it is ephemeral."""
+    """Only the user sees it, also where the bot is no member; if that URL is refused or expires, it is ephemeral."""
     recorder = UpdateRecorder()
     async with receiving(slack, recorder):
         await simulator.slash("C0ROOM", "status", user="U0BOB")
         (command,) = await recorder.wait(1)
     assert isinstance(command, Command)
     await slack.sender.reply_privately(command, "all well <!here>")
+    simulator.server.refuses_responses = True
+    await slack.sender.reply_privately(command, "well though Slack refuses")
+    simulator.server.refuses_responses = False
     await simulator.advance(1801)
     await slack.sender.reply_privately(command, "still well")
     said = [(notice["user"], notice["text"]) for notice in simulator.world.notices]
-    assert said == [("U0BOB", "all well &lt;!here&gt;"), ("U0BOB", "still well")]
-    assert [method for method, _ in simulator.calls][-2:] == ["response_url", "chat.postEphemeral"]
+    assert said == [
+        ("U0BOB", "all well &lt;!here&gt;"),
+        ("U0BOB", "well though Slack refuses"),
+        ("U0BOB", "still well"),
+    ]
+    assert [method for method, _ in simulator.calls][-4:] == ["response_url", "chat.postEphemeral"] * 2
 
 
 @pytest.mark.parametrize(
