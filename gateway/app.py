@@ -28,6 +28,7 @@ from gateway.infra.data_dir import DataDirBusy, DataDirExposed, DataDirUnusable
 from gateway.infra.embedded_nats import EmbeddedNatsFailed
 from gateway.infra.preflight import (
     DatabaseFileUnusable,
+    DatabaseLeftBehind,
     DatabaseShared,
     DependencyUnavailable,
     ListenFailed,
@@ -80,6 +81,7 @@ def run(settings: Settings) -> int:
     unstartable = (
         DependencyUnavailable,
         DatabaseFileUnusable,
+        DatabaseLeftBehind,
         DatabaseShared,
         InvalidRecord,
         SecretKeyMismatch,

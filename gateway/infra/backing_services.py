@@ -33,6 +33,7 @@ from gateway.infra.preflight import (
     claimed_database,
     connect_nats,
     migrate_database,
+    require_no_database_left,
     wanted_streams,
 )
 from gateway.infra.replica_presence import ReplicaPresence
@@ -85,7 +86,8 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
     """Open the services in order and close them in reverse order.
 
     Raises DataDirBusy, DataDirExposed, EmbeddedNatsFailed, DependencyUnavailable, DatabaseShared,
-    SecretKeyMismatch, DatabaseUnavailable and DeliveryError, each with a message for the operator.
+    DatabaseLeftBehind, SecretKeyMismatch, DatabaseUnavailable and DeliveryError, each with a message for
+    the operator.
     """
     faults = FaultPoints(settings.fault_point)
     async with AsyncExitStack() as stack:
@@ -96,6 +98,7 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
         broker = await _open_embedded_nats(settings, lock, stack)
         database = await _open_database(settings, stack)
         vault = open_vault(settings.data_dir, settings.secret_keys)
+        await require_no_database_left(settings, database)
         await check_secret_keys(database, vault)
         nats = await _open_nats(settings, broker, stack)
         stream_settings = _stream_config(settings, broker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -22,7 +23,9 @@ from delivery.errors import DeliveryError
 from gateway.accounts.vault import DecryptionFailed, Vault, associated_data
 from gateway.config.settings import Settings
 from gateway.migrations import migrate_up
+from gateway.records.rules.sandbox_ceilings import FIRST_ACCOUNT
 from gateway.store.accounts import encrypted_columns
+from gateway.store.accounts.accounts import get_account
 
 DAY_SECONDS = 86400.0
 
@@ -73,6 +76,38 @@ def sqlite_file_problem(url: str) -> tuple[str, str] | None:
     if not os.access(file.parent, os.W_OK | os.X_OK):
         return f"this user cannot write to the directory {file.parent}", "permit it, or correct the path"
     return None
+
+
+class DatabaseLeftBehind(Exception):
+    """The configured database is new, and the data directory has another one with this gateway's data."""
+
+    def __init__(self, settings: Settings, left: Path) -> None:
+        place = make_url(settings.database)
+        super().__init__(
+            f"database_url = {place.host or place.database or place.get_backend_name()} "
+            f"(DOVECOTE_DATABASE_URL): no gateway has run on this database, and {left} has the "
+            "conversations, jobs, schedules and records of this data directory. They are not copied. "
+            "To keep them, leave the setting out; to start without them, name another data directory, or "
+            f"move {left} away"
+        )
+
+
+async def require_no_database_left(settings: Settings, database: Database) -> None:
+    """Raise DatabaseLeftBehind instead of going on without what the data directory's own database has."""
+    left = settings.data_dir / "dovecote.db"
+    if settings.database_url is None or not await asyncio.to_thread(_is_other_file, left, settings.database):
+        return
+    async with database.read() as connection:
+        known = await get_account(connection, name=FIRST_ACCOUNT)
+    if known is None:
+        raise DatabaseLeftBehind(settings, left)
+
+
+def _is_other_file(file: Path, url: str) -> bool:
+    place = make_url(url)
+    if place.get_backend_name() == "sqlite" and file.resolve() == Path(place.database or "").resolve():
+        return False
+    return file.is_file() and file.stat().st_size > 0
 
 
 class DatabaseShared(Exception):

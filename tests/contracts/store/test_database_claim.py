@@ -150,3 +150,21 @@ async def test_a_pooler_of_transactions_is_refused_and_one_of_sessions_is_not(da
                     pytest.fail("both have the database")
         async with claimed(pooled, shared=True), claimed(pooled, shared=True):
             pass
+
+
+async def test_a_new_database_beside_the_data_of_another_ends_the_start(
+    database_url: str, tmp_path: Path
+) -> None:
+    """The error names the file that would be left behind; once it is away, the gateway starts."""
+    left = tmp_path / "data" / "dovecote.db"
+    elsewhere = {"DOVECOTE_DATABASE_URL": database_url}
+    async with gateway(tmp_path / "data") as process:
+        await process.stop()
+        await process.start(env=elsewhere, wait=False)
+        assert await process.wait_for_exit() == 2, process.log
+        assert f"{left} has the conversations" in "\n".join(process.log)
+        moved = left.rename(tmp_path / "moved.db")
+        await process.start(env=elsewhere)
+        await process.stop()
+        moved.rename(left)
+        await process.start(env=elsewhere)
