@@ -37,6 +37,30 @@ _CHANGED = "notifications/tools/list_changed"
 _NOT_SENT = 1
 """The script's exit code for a failure before the request was sent; any other failure came after it."""
 
+_FIND_MESSAGE = r"""
+index($0, value) {
+  line = $0; gsub(/\\./, "", line)
+  pieces = split(line, piece, "\""); depth = valid = named = answered = 0
+  for (i = 1; i <= pieces; i += 2) {
+    if (depth == 1 && piece[i] ~ /^[ \t]*:/) {
+      text = piece[i] ~ /^[ \t]*:[ \t]*$/ ? piece[i + 1] : ""
+      if (piece[i - 1] == "jsonrpc") valid = text == "2.0"
+      if (piece[i - 1] == field) named = text == value
+      if (piece[i - 1] ~ /^(result|error)$/) answered = 1
+    }
+    depth += gsub(/[[{]/, "", piece[i]) - gsub(/[]}]/, "", piece[i])
+  }
+  whole = depth == 0 && $0 ~ /^[ \t]*[{]/ && $0 ~ /[}][ \t\r]*$/
+  if (whole && valid && named && (answered || field != "id")) { print; found = 1; exit }
+}
+END { exit !found }
+"""
+"""An awk program that prints the first line that is a message of the protocol with `value` in `field`.
+
+Servers also log on stdout, and may log the request itself. The line is split at its quotes, without the
+escaped ones, so that every second piece is a text and the brackets of the others give the depth of a key.
+"""
+
 _SCRIPT = """
 set -m
 dir=$(mktemp -d) || exit 1
@@ -55,11 +79,11 @@ fail() {{
   [ -z "$1" ] || echo "$1" >&2
   exit "$failure"
 }}
-is_written() {{ grep -qF "$1" "$dir/out" && [ -z "$(tail -c 1 "$dir/out")" ]; }}
+find_message() {{ LC_ALL=C awk -v field="$1" -v value="$2" {find_message} "$dir/out"; }}
 wait_for() {{
-  until is_written "$1"; do
+  until find_message id "$1" >/dev/null; do
     if ! kill -0 -- -"$server" 2>/dev/null; then
-      is_written "$1" && return
+      find_message id "$1" >/dev/null && return
       fail
     fi
     size=$(($(wc -c < "$dir/out") + $(wc -c < "$dir/err")))
@@ -68,13 +92,13 @@ wait_for() {{
   done
 }}
 sed -n 1p "$dir/requests" >&3 2>/dev/null
-wait_for '"{first}"'
+wait_for {first}
 failure=2
 sed -n '2,$p' "$dir/requests" >&3 2>/dev/null
-wait_for '"{second}"'
-grep -F '"{first}"' "$dir/out" | head -n 1
-grep -F '"{second}"' "$dir/out" | tail -n 1
-if grep -qF '"{changed}"' "$dir/out"; then echo '"{changed}"'; fi
+wait_for {second}
+find_message id {first}
+find_message id {second}
+if find_message method {changed} >/dev/null; then echo '"{changed}"'; fi
 exec 3>&-
 """
 
@@ -176,6 +200,7 @@ class StdioMcpServer(McpServer):
             first=_FIRST,
             second=_SECOND,
             changed=_CHANGED,
+            find_message=shlex.quote(_FIND_MESSAGE),
         )
 
 

@@ -47,7 +47,16 @@ while read -r line; do
       echo 'CHANGED'
       answer '{"content":[]}' ;;
     *crash*) echo 'no such bird' >&2; exit 3 ;;
-    *garble*) echo "{\"id\":$id, half" ;;
+    *garble*) echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":half}" ;;
+    *talkative*)
+      echo "received $line"
+      echo "$line"
+      echo "{\"level\":\"debug\",\"error\":null,\"message\":$line}"
+      echo "{\"id\":$id,\"error\":\"none\",\"note\":\"}{ notifications/tools/list_changed\"}"
+      echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"res"
+      sleep 0.3
+      answer '{"content":[{"type":"text","text":"said \"id\": [{ and done"}]}'
+      echo "answered $line" ;;
     *silence*) sleep SLEEP ;;
     *'"tools/call"'*)
       echo 'a line that is no message'
@@ -99,6 +108,14 @@ async def test_a_command_is_started_for_each_request_and_leaves_nothing(tool_con
     async with asyncio.timeout(60):
         while processes_with(seconds):  # noqa: ASYNC110 - other processes end
             await asyncio.sleep(0.05)
+
+
+async def test_what_a_command_logs_on_stdout_is_no_answer(tool_context: ToolContext) -> None:
+    """Only a whole message with the request's id and a result counts, whatever else contains the id."""
+    server, _seconds = await _install(tool_context)
+    result = await server.call_tool(tool_context, "greet", {"mode": "talkative", "result": "none"})
+    assert to_tool_result(result, limit=1000).content == 'said "id": [{ and done'
+    assert not server.take_list_changed()
 
 
 async def test_a_command_reads_resources_and_announces_another_list(tool_context: ToolContext) -> None:
