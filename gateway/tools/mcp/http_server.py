@@ -6,7 +6,7 @@ Importing this module loads the SDK, which takes a second and 60 MB; only turns 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from mcp import Client, MCPError
@@ -29,7 +29,6 @@ from mcp_types import (
     ListResourcesResult,
     ListResourceTemplatesRequest,
     ListResourceTemplatesResult,
-    ListToolsResult,
     PaginatedRequestParams,
     ReadResourceRequest,
     ReadResourceResult,
@@ -42,7 +41,7 @@ from egress.guard import EgressGuard
 from egress.httpx2_client import open_httpx2_client
 from egress.policy import refusal
 from gateway.records.tools.mcp_servers import McpServerConfig
-from gateway.tools.mcp.results import MAX_ERROR, MAX_TOOLS, parse_tools
+from gateway.tools.mcp.results import MAX_ERROR, list_tools
 from gateway.tools.mcp.server import (
     CLIENT_NAME,
     CLIENT_VERSION,
@@ -50,7 +49,6 @@ from gateway.tools.mcp.server import (
     McpOffer,
     McpServer,
     McpSignInRequired,
-    McpToolSpec,
     McpUnavailable,
     ReadMethod,
     Tokens,
@@ -111,18 +109,14 @@ class HttpMcpServer(McpServer):
         resources, prompts = offered.resources is not None, offered.prompts is not None
         if offered.tools is None and (resources or prompts):
             return McpOffer(tools=(), resources=resources, prompts=prompts)
-        return McpOffer(tools=await self._list_tools(), resources=resources, prompts=prompts)
+        return McpOffer(tools=await list_tools(self._list_page), resources=resources, prompts=prompts)
 
-    async def _list_tools(self) -> Sequence[McpToolSpec]:
-        """Return the tools of all pages, MAX_TOOLS at most."""
-        listed: list[object] = []
-        params = PaginatedRequestParams()
-        while True:
-            page = await self._request(_list_page(params), timeout=CONNECT_TIMEOUT)
-            listed += [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools]
-            if page.next_cursor is None or not page.tools or len(listed) >= MAX_TOOLS:
-                return parse_tools(listed)
-            params = PaginatedRequestParams(cursor=page.next_cursor)
+    async def _list_page(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        page = PaginatedRequestParams.model_validate(params)
+        listed = await self._request(
+            lambda client: client.session.list_tools(params=page), timeout=CONNECT_TIMEOUT
+        )
+        return _to_json(listed)
 
     async def call_tool(self, context: ToolContext, name: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """Call a tool. The result is not checked against the server's own schema of it."""
@@ -342,10 +336,6 @@ async def _capabilities(client: Client) -> ServerCapabilities:
 def _to_json(result: Any) -> Mapping[str, Any]:
     made: Mapping[str, Any] = result.model_dump(mode="json", by_alias=True, exclude_none=True)
     return made
-
-
-def _list_page(params: PaginatedRequestParams) -> Callable[[Client], Awaitable[ListToolsResult]]:
-    return lambda client: client.session.list_tools(params=params)
 
 
 def _reason(holder: asyncio.Task[None]) -> str:

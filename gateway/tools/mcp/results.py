@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.agents.clients.text import repair_surrogates
@@ -16,6 +16,21 @@ MAX_DESCRIPTION = 4000
 MAX_SCHEMA_BYTES = 32 * 1024
 MAX_ERROR = 500
 _MAX_TYPE = 100
+
+
+async def list_tools(
+    get_page: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]],
+) -> list[McpToolSpec]:
+    """Return the tools of all pages, MAX_TOOLS at most; `get_page` sends `tools/list` with parameters."""
+    listed: list[object] = []
+    params: Mapping[str, Any] = {}
+    while True:
+        page = await get_page(params)
+        tools, cursor = page.get("tools"), page.get("nextCursor")
+        listed += tools if isinstance(tools, list) else []
+        if not tools or not isinstance(cursor, str) or len(listed) >= MAX_TOOLS:
+            return parse_tools(listed)
+        params = {"cursor": cursor}
 
 
 def parse_tools(listed: Sequence[object]) -> list[McpToolSpec]:

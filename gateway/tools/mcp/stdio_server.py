@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.records.tools.mcp_servers import McpServerConfig
-from gateway.tools.mcp.results import MAX_ERROR, parse_tools
+from gateway.tools.mcp.results import MAX_ERROR, list_tools
 from gateway.tools.mcp.server import (
     CLIENT_NAME,
     CLIENT_VERSION,
@@ -131,16 +131,23 @@ class StdioMcpServer(McpServer):
 
     async def describe(self, context: ToolContext) -> McpOffer:
         """Start the server and return what it offers."""
-        resolver, environment = context.environment_resolver, context.environment
-        async with resolver.in_use(environment, changed=False):
-            listed = await self._exchange(context, "tools/list", {}, timeout=LIST_TIMEOUT)
-        announces = self.take_list_changed()
-        resources, prompts = "resources" in listed.capabilities, "prompts" in listed.capabilities
-        if "tools" not in listed.capabilities and (resources or prompts):
-            return McpOffer(tools=(), resources=resources, prompts=prompts)
-        tools = listed.result().get("tools")
-        specs = parse_tools(tools if isinstance(tools, list) else [])
-        return McpOffer(tools=specs, resources=resources, prompts=prompts, announces_at_start=announces)
+        capabilities: Mapping[str, Any] = {}
+
+        async def get_page(params: Mapping[str, Any]) -> Mapping[str, Any]:
+            nonlocal capabilities
+            listed = await self._exchange(context, "tools/list", params, timeout=LIST_TIMEOUT)
+            capabilities = listed.capabilities
+            declares_others = "resources" in capabilities or "prompts" in capabilities
+            return {} if "tools" not in capabilities and declares_others else listed.result()
+
+        async with context.environment_resolver.in_use(context.environment, changed=False):
+            specs = await list_tools(get_page)
+        return McpOffer(
+            tools=specs,
+            resources="resources" in capabilities,
+            prompts="prompts" in capabilities,
+            announces_at_start=self.take_list_changed(),
+        )
 
     async def call_tool(self, context: ToolContext, name: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """Start the server and call a tool."""

@@ -40,8 +40,12 @@ while read -r line; do
     *notifications/initialized*)
       initialized=yes
       if [ -n "$ANNOUNCES" ]; then echo 'CHANGED'; fi ;;
+    *'"cursor": "second"'*)
+      answer '{"tools":[{"name":"wave","inputSchema":{"type":"object"}}]}' ;;
     *'"tools/list"'*)
-      answer '{"tools":[{"name":"greet","description":"Greet.","inputSchema":{"type":"object"}}]}' ;;
+      schema='"inputSchema":{"type":"object"}'
+      next='"nextCursor":"second",'
+      answer "{${PAGES:+$next}\"tools\":[{\"name\":\"greet\",\"description\":\"Greet.\",$schema}]}" ;;
     *'"resources/read"'*) answer '{"contents":[{"uri":"a://b","text":"seeds"}]}' ;;
     *announce*)
       echo 'CHANGED'
@@ -108,6 +112,12 @@ async def test_a_command_is_started_for_each_request_and_leaves_nothing(tool_con
     async with asyncio.timeout(60):
         while processes_with(seconds):  # noqa: ASYNC110 - other processes end
             await asyncio.sleep(0.05)
+
+
+async def test_the_tools_of_all_pages_are_listed(tool_context: ToolContext) -> None:
+    """A list with a cursor is continued, in a further start of the command."""
+    server, _seconds = await _install(tool_context, env={"PAGES": "yes"})
+    assert [one.name for one in (await server.describe(tool_context)).tools] == ["greet", "wave"]
 
 
 async def test_what_a_command_logs_on_stdout_is_no_answer(tool_context: ToolContext) -> None:
