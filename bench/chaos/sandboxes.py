@@ -33,6 +33,7 @@ from delivery.deliveries.transactions import Transactions
 from delivery.events.relay import Relay
 from gateway.accounts import api_keys
 from gateway.environments.reservations import SqlLocks, SqlReservations
+from gateway.maintenance.sandbox_passes import ReaperPasses
 from gateway.migrations import migrate_up
 from gateway.observability.fault_points import FaultPoints
 from gateway.observability.metrics import Metrics
@@ -263,8 +264,8 @@ async def check_recovered(setup: ChaosSandboxSetup, key: str) -> None:
             return None
 
         context = ReaperHooks(get_spec=spec_of, list_running_jobs=jobs_in, end_jobs=end_jobs)
-        reaper = Reaper(client.reservations, {"yard": client.teardown}, context, clock=_later)
-        await reaper.run_once()
+        reaper = ReaperPasses(Reaper(client.reservations, {"yard": client.teardown}, context, clock=_later))
+        await reaper.visit_all()
         await reaper.sweep(installation_prefix(INSTALLATION))
         await _assert_clean(client)
         before = await client.reservations.get(client.request.spec.label)

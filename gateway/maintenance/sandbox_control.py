@@ -17,6 +17,7 @@ from gateway.environments.backends import Backends
 from gateway.environments.environment import Environment
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.jobs.settlement import JobSettlement
+from gateway.maintenance.sandbox_passes import ReaperPasses
 from gateway.store import sandboxes as store
 from gateway.store.turns import jobs as job_store
 from sandbox.errors import ProviderRefused, SandboxError, SandboxGone
@@ -34,6 +35,8 @@ INTERVAL = 15.0
 SWEEP_INTERVAL = 600.0
 PATIENCE = 5.0
 """Seconds to wait for a sandbox in use whose record was deleted."""
+SWEEP_PATIENCE = 60.0
+"""Seconds that a person who asked for a sweep waits for its two parts each; what has not ended goes on."""
 LOCK_RETENTION = timedelta(days=1)
 LEASE_NAME = "sandboxes"
 _KEY_LENGTH = 26
@@ -65,6 +68,7 @@ class SandboxControl:
         self._teardowns = {name: Teardown(pool.backend, pool.evict) for name, pool in pools.items()}
         hooks = ReaperHooks(get_spec=self._spec_of, list_running_jobs=self._jobs_in, end_jobs=self._fail_jobs)
         self._reaper = Reaper(reservations, self._teardowns, hooks, clock=utc_now)
+        self._passes = ReaperPasses(self._reaper)
 
     async def list(self, account: str, *, after: str, limit: int) -> Sequence[Reservation]:
         """Return the account's sandboxes after an id."""
@@ -154,28 +158,38 @@ class SandboxControl:
 
     async def sweep(self) -> int:
         """Run the reaper once, and delete sandboxes without a row; returns how many orphans there were."""
-        await self._reaper.run_once()
-        return await self._reaper.sweep(self._prefix)
+        await self._passes.visit_all(patience=SWEEP_PATIENCE)
+        return await self._passes.sweep(self._prefix, patience=SWEEP_PATIENCE)
 
     async def run_reaper(self, stop: asyncio.Event, leases: Leases, *, interval: float = INTERVAL) -> None:
         """Run the reaper until stopped, in one process at a time; sweeps every SWEEP_INTERVAL seconds."""
         sweep_at = 0.0
-        while not stop.is_set():
-            now = asyncio.get_running_loop().time()
-            try:
-                async with leases.acquire(LEASE_NAME):
-                    await self._reaper.run_once()
-                    if now >= sweep_at:
-                        await self._reaper.sweep(self._prefix)
-                        await self._delete_old_locks()
-                        sweep_at = now + SWEEP_INTERVAL
-            except (DeliveryError, DatabaseUnavailable) as error:
-                log.debug("reaper.database_unavailable", error=str(error))
-            except Exception:  # the outermost loop of the reaper: the next pass must run
-                log.exception("reaper.failed")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(interval):
-                    await stop.wait()
+        try:
+            while not stop.is_set():
+                now = asyncio.get_running_loop().time()
+                is_due = now >= sweep_at
+                if await self._run_pass(leases, interval, sweep=is_due) and is_due:
+                    sweep_at = now + SWEEP_INTERVAL
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(interval):
+                        await stop.wait()
+        finally:
+            await self._passes.aclose()
+
+    async def _run_pass(self, leases: Leases, patience: float, *, sweep: bool) -> bool:
+        """Run the reaper once; return whether this process did."""
+        try:
+            async with leases.acquire(LEASE_NAME):
+                await self._passes.visit_all(patience=patience)
+                if sweep:
+                    await self._passes.sweep(self._prefix, patience=patience)
+                    await self._delete_old_locks()
+                return True
+        except (DeliveryError, DatabaseUnavailable) as error:
+            log.debug("reaper.database_unavailable", error=str(error))
+        except Exception:  # the outermost loop of the reaper: the next pass must run
+            log.exception("reaper.failed")
+        return False
 
     async def _delete_old_locks(self) -> None:
         async with self._database.begin() as connection:

@@ -78,7 +78,7 @@ class ReaperHooks:
 
 
 class Reaper:
-    """Visits all reservations. Every action is fenced by the row's version and by the lock."""
+    """Visits reservations. Every action is fenced by the row's version and by the lock."""
 
     def __init__(
         self,
@@ -93,20 +93,28 @@ class Reaper:
         self._hooks = hooks
         self._clock = clock
 
-    async def run_once(self) -> None:
-        """Visit every row once; a row that fails is visited again in the next pass."""
-        for row in await self._reservations.list_all():
-            try:
-                if row.provider in self._teardowns:
-                    await self._reap(row)
-                else:
-                    await self._delete_unreachable(row)
-            except SandboxBusy:
-                log.debug("reaper.skipped", label=row.label)
-            except (ProviderRefused, FeatureUnsupported) as error:
-                log.debug("reaper.refused", label=row.label, error=str(error))
-            except (SandboxError, OSError) as error:
-                log.warning("reaper.postponed", label=row.label, error=str(error))
+    @property
+    def providers(self) -> Sequence[str]:
+        """The names of the providers that are open here."""
+        return tuple(self._teardowns)
+
+    async def list_rows(self) -> Sequence[Reservation]:
+        """Return all reservations."""
+        return await self._reservations.list_all()
+
+    async def visit(self, row: Reservation) -> None:
+        """Do what is due for a row; one that fails is visited again in the next pass."""
+        try:
+            if row.provider in self._teardowns:
+                await self._reap(row)
+            else:
+                await self._delete_unreachable(row)
+        except SandboxBusy:
+            log.debug("reaper.skipped", label=row.label)
+        except (ProviderRefused, FeatureUnsupported) as error:
+            log.debug("reaper.refused", label=row.label, error=str(error))
+        except (SandboxError, OSError) as error:
+            log.warning("reaper.postponed", label=row.label, error=str(error))
 
     async def _reap(self, row: Reservation) -> None:
         spec = await self._hooks.get_spec(row)
@@ -144,12 +152,11 @@ class Reaper:
         await self._hooks.end_jobs(row, f"sandbox_{reason}")
         await self._teardowns[row.provider].delete(row.label, reason=reason, patience=patience)
 
-    async def sweep(self, prefix: str) -> int:
-        """Delete the orphaned sandboxes and snapshots of every provider; return how many there were."""
-        found = 0
-        for provider, endings in self._teardowns.items():
-            try:
-                found += await endings.sweep(prefix) + await endings.sweep_snapshots(prefix)
-            except (SandboxError, OSError) as error:
-                log.warning("reaper.sweep_failed", provider=provider, error=str(error))
-        return found
+    async def sweep(self, provider: str, prefix: str) -> int:
+        """Delete the orphaned sandboxes and snapshots of a provider; return how many there were."""
+        endings = self._teardowns[provider]
+        try:
+            return await endings.sweep(prefix) + await endings.sweep_snapshots(prefix)
+        except (SandboxError, OSError) as error:
+            log.warning("reaper.sweep_failed", provider=provider, error=str(error))
+            return 0

@@ -16,6 +16,7 @@ from docker_rig import OutsideContainer, engine_rig, outside_container
 from gateway.accounts import api_keys
 from gateway.accounts.vault import Vault
 from gateway.config.sandbox_settings import SandboxCeilings
+from gateway.maintenance.sandbox_passes import ReaperPasses
 from gateway.records.errors import InvalidRecord
 from gateway.records.records import Records
 from gateway.records.rules.sandbox_ceilings import problems_above
@@ -154,17 +155,17 @@ async def test_reaper_quota_and_deletion_leave_it_alone(rig: ProviderRig, outsid
             reasons.append(why)
 
         hooks = ReaperHooks(get_spec=spec_of, list_running_jobs=no_jobs, end_jobs=end_jobs)
-        reaper = Reaper(rows, {"docker": teardown}, hooks, clock=lambda: now[0])
+        reaper = ReaperPasses(Reaper(rows, {"docker": teardown}, hooks, clock=lambda: now[0]))
         await pool.use(request, _touch)
         for seconds in (1_000, 1_000_000, 100_000_000):
             now[0] += timedelta(seconds=seconds)
-            await reaper.run_once()
+            await reaper.visit_all()
             await reaper.sweep(rig.label)
         row = rows.rows[rig.label]
         assert (row.paused, row.active_since, reasons) == (True, None, [])
         assert (await pool.use(request, _look)).stdout == b"was here\n"
         kept.clear()
-        await reaper.run_once()
+        await reaper.visit_all()
         assert rows.rows == {}
         assert await outside.state() == before
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.maintenance.sandbox_passes import ReaperPasses
 from memory_reservations import MemoryReservations
 from memory_sandboxes import MemoryProvider
 from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxError
@@ -67,7 +68,7 @@ class ReaperHarness:
         )
         return Pool(stand, timeout=1.0)
 
-    def reaper(self, *, open_here: bool = True) -> Reaper:
+    def reaper(self, *, open_here: bool = True) -> ReaperPasses:
         """Return a reaper; `open_here`: the provider is one that the settings name."""
         pool = self.pool()
         endings = {"memory": Teardown(pool.backend, pool.evict)} if open_here else {}
@@ -82,7 +83,7 @@ class ReaperHarness:
             self.end_reasons.append(why)
 
         context = ReaperHooks(get_spec=spec_of, list_running_jobs=jobs_in, end_jobs=end_jobs)
-        return Reaper(self.reservations, endings, context, clock=lambda: self.now)
+        return ReaperPasses(Reaper(self.reservations, endings, context, clock=lambda: self.now))
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ async def test_files_come_home_before_the_machine_ends(harness: ReaperHarness, *
     spec = replace(SPEC, persistent=persistent)
     await harness.pool().acquire(replace(REQUEST, spec=spec))
     harness.now += timedelta(seconds=101)
-    await harness.reaper().run_once()
+    await harness.reaper().visit_all()
     assert (harness.workspace_sync.sync_count, harness.provider.instances, harness.reservations.rows) == (
         1,
         {},
@@ -110,15 +111,15 @@ async def test_one_that_does_not_answer_is_waited_for(harness: ReaperHarness) ->
     await harness.pool().acquire(REQUEST)
     harness.workspace_sync.error = ProviderUnreachable()
     harness.now += timedelta(seconds=101)
-    await harness.reaper().run_once()
+    await harness.reaper().visit_all()
     assert SPEC.label in harness.reservations.rows
     harness.now += timedelta(seconds=SYNC_RETRY_SECONDS)
-    await harness.reaper().run_once()
+    await harness.reaper().visit_all()
     assert (harness.provider.instances, harness.reservations.rows) == ({}, {})
     await harness.pool().acquire(REQUEST)
     harness.workspace_sync.error = ProviderRefused("too much")
     harness.now += timedelta(seconds=101)
-    await harness.reaper().run_once()
+    await harness.reaper().visit_all()
     assert not harness.reservations.rows
 
 
@@ -149,10 +150,10 @@ async def test_a_row_whose_provider_is_no_more_is_given_up(harness: ReaperHarnes
     await harness.pool().acquire(REQUEST)
     elsewhere = harness.reaper(open_here=False)
     harness.now += timedelta(seconds=MISSING_PROVIDER_SECONDS - 1)
-    await elsewhere.run_once()
+    await elsewhere.visit_all()
     assert SPEC.label in harness.reservations.rows
     harness.now += timedelta(seconds=2)
-    await elsewhere.run_once()
+    await elsewhere.visit_all()
     assert harness.reservations.rows == {}
     assert harness.end_reasons == ["sandbox_provider_removed"]
     assert harness.reservations.changes[-1] == ("sandbox.delete", "provider_removed")
