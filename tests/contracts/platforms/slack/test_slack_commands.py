@@ -46,7 +46,7 @@ async def test_a_slash_command_comes_as_a_command(simulator: Simulator, slack: C
 
 
 async def test_a_command_is_answered_at_its_own_address(simulator: Simulator, slack: Connection) -> None:
-    """Only the user sees it, also where the bot is no member; if that URL is refused or expires, it is ephemeral."""
+    """Only the user sees it, also where the bot is no member, or when that URL is refused or expired."""
     recorder = UpdateRecorder()
     async with receiving(slack, recorder):
         await simulator.slash("C0ROOM", "status", user="U0BOB")
