@@ -371,7 +371,7 @@ async def test_errors_are_folded(service: KubernetesService, tmp_path: Path) -> 
 async def test_a_pod_on_a_lost_node_is_named_with_the_remedy(
     service: KubernetesService, tmp_path: Path, controller: str
 ) -> None:
-    """A pod whose node does not end it blocks its successor until somebody deletes it by force."""
+    """A pod that its node does not end blocks its successor until it is deleted by force."""
     async with _open(service, tmp_path, controller=controller, start_timeout=5) as provider:
         sandbox = await provider.create(_spec())
         service.node.is_lost = True
