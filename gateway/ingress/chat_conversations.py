@@ -57,9 +57,15 @@ async def _agent_for_room(tx: Transaction, context: ChannelContext, room: str) -
     """Return the agent of a room: the one it names if that exists, else the channel's."""
     wanted = context.agent_in(room)
     if wanted is None:
-        return context.agent
+        return await _current_agent(tx, context)
     found = await records.get(tx.connection, context.record.account, "agent", wanted)
     if found is None:
         log.warning("ingress.agent_not_found", channel=context.record.name, room=room, agent=wanted)
-        return context.agent
+        return await _current_agent(tx, context)
     return found.id
+
+
+async def _current_agent(tx: Transaction, context: ChannelContext) -> str:
+    """Return the agent that the stored channel names; the context of a running channel is updated later."""
+    stored = await records.get_by_id(tx.connection, context.record.id)
+    return str(stored.config.get("agent", context.agent)) if stored else context.agent

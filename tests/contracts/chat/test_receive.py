@@ -222,6 +222,18 @@ async def test_a_slash_command_of_an_unknown_sender_is_answered_privately(harnes
     assert await harness.list_delivery_bodies() == []
 
 
+async def test_a_new_conversation_goes_to_the_agent_that_the_channel_has_now(harness: IngressHarness) -> None:
+    """The supervisor notices a changed channel later; the agent it still names may be deleted already."""
+    channel, second = harness.channel_context.record, harness.agents["second"]
+    async with harness.database.begin() as connection:
+        await records.update_record(
+            connection, replace(channel, config={**channel.config, "agent": second.id})
+        )
+        await records.delete_record(connection, harness.account, harness.agents["first"].id)
+    await harness.send_message("hi")
+    assert (await harness.get_conversation()).agent == second.id
+
+
 async def test_a_room_without_its_agent_is_notified_and_served(harness: IngressHarness) -> None:
     """Removing the agent that a room names leaves the room to the channel's agent."""
     second = harness.agents["second"]
