@@ -37,6 +37,7 @@ from gateway.schedules.schedules import (
 from gateway.store.accounts import records as record_store
 from gateway.store.conversations import conversations
 from gateway.store.conversations import schedules as store
+from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.schedules import MissedRule, Schedule, ScheduleKind, ScheduleState
 from sandbox.config import ConfigProblem
 
@@ -188,7 +189,7 @@ async def _conversation(connection: Connection, account: str, declared: _Declare
         raise _problem(f"{below}/agent", f"there is no agent {declared.agent!r} in this account")
     found = await conversations.get(connection, account, declared.conversation)
     if found is not None and declared.agent is not None and found.agent != agent.id:
-        raise _problem(f"{below}/agent", "the conversation belongs to another agent: leave `agent` out")
+        raise _problem(f"{below}/agent", await _describe_owner(connection, found))
     if found is not None:
         return found.id
     if declared.conversation.startswith("cnv_"):
@@ -197,6 +198,14 @@ async def _conversation(connection: Connection, account: str, declared: _Declare
         Transaction(connection), account=account, agent=agent.id, name=declared.conversation
     )
     return made.id
+
+
+async def _describe_owner(connection: Connection, conversation: Conversation) -> str:
+    """Return whose conversation it is, and how a table goes on."""
+    owner = await record_store.get_by_id(connection, conversation.agent)
+    if owner is None:
+        return "the conversation belongs to an agent that no longer exists: name another conversation"
+    return f"the conversation belongs to agent {owner.name!r}: name that agent, or another conversation"
 
 
 async def _update(

@@ -285,3 +285,18 @@ async def test_a_wrong_schedule_says_where(api: ApiServer, table: Config, pointe
         await apply_schedules(api, report=table)
     assert [one.pointer for one in caught.value.problems] == [pointer]
     assert (await api.mine.call("GET", "/conversations")).body["items"] == []
+
+
+async def test_a_schedule_of_a_renamed_agent_names_the_remedies(api: ApiServer) -> None:
+    """Its conversation is the agent's of the old name: the error names both, and another conversation."""
+    await apply(api, DeclaredRecords(agents={"old": {}}))
+    await apply_schedules(api, report={**REPORT, "agent": "old"})
+    await apply(api, DeclaredRecords(agents={"new": {}}))
+    with pytest.raises(InvalidRecord) as refused:
+        await apply_schedules(api, report={**REPORT, "agent": "new"})
+    assert "belongs to an agent that no longer exists: name another conversation" in str(refused.value)
+    await apply(api, DeclaredRecords(agents={"old": {}, "new": {}}))
+    await apply_schedules(api, report={**REPORT, "conversation": "other", "agent": "old"})
+    with pytest.raises(InvalidRecord) as refused:
+        await apply_schedules(api, report={**REPORT, "conversation": "other", "agent": "new"})
+    assert "belongs to agent 'old': name that agent, or another conversation" in str(refused.value)
