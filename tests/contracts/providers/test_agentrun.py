@@ -165,6 +165,16 @@ async def test_a_missing_template_or_key_is_named(service: AgentRunService, tmp_
     assert "wrong" not in str(raised.value)
 
 
+async def test_a_template_that_the_service_does_not_know_is_named(
+    service: AgentRunService, tmp_path: Path
+) -> None:
+    """A 404 to a creation is no lost sandbox: the error names the configured template."""
+    async with _open(service, tmp_path, private_template="no-such-template") as provider:
+        with pytest.raises(ProviderRefused, match="check the template 'no-such-template'"):
+            await provider.create(_spec())
+    assert not service.machines
+
+
 async def test_all_pages_are_listed(provider: Provider) -> None:
     """The list has more pages than one; labels are found again in the ids."""
     labels = [f"dovecote-{name}" for name in ("a", "b", "c:d é")]

@@ -75,3 +75,23 @@ async def test_a_request_that_does_not_fit_into_the_storage_is_refused(tmp_path:
             ):
                 assert answer.status == expected
                 assert expected == 202 or "20 kB" in (await answer.json())["detail"]
+
+
+async def test_a_full_queue_names_the_time_of_the_next_attempt(tmp_path: Path) -> None:
+    """A sender gets 429 with Retry-After once its conversation has as many waiting turns as it may have."""
+    async with (
+        gateway(tmp_path / "data") as process,
+        process.http() as session,
+        aiohttp.ClientSession(process.url) as outsider,
+    ):
+        new = {"conversation": "alerts", "template": "!sleep 300"}
+        async with session.post(PATH, json=new) as answer:
+            made = await answer.json()
+        refused = None
+        for number in range(60):
+            signed = sign([made["secret"]], message_id=str(number), moment=datetime.now(UTC), body=b"{}")
+            async with outsider.post(made["path"], data=b"{}", headers=signed) as answer:
+                if answer.status != 202:
+                    refused = answer.status, answer.headers["Retry-After"]
+                    break
+        assert refused == (429, "5")

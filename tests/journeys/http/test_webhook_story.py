@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from standardwebhooks.webhooks import Webhook
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from gateway_process import GatewayProcess, gateway
 from webhook_receiver import ReceivedRequest, WebhookReceiver, respond, webhook_receiver
@@ -163,6 +163,22 @@ async def test_both_secrets_sign_after_a_rotation(
     for secret in (made["secret"], *(one["secret"] for one in rotated)):
         assert Webhook(secret).verify(request.body, request.headers)["type"] == "webhook.test"
     assert len(request.headers["webhook-signature"].split()) == 1 + rotations
+
+
+async def test_five_earlier_secrets_sign_after_many_rotations(
+    running: GatewayProcess, receiver: WebhookReceiver
+) -> None:
+    """A further rotation drops the oldest secret, so that the header stays short."""
+    made = await ask(running, "POST", "/accounts/me/webhooks", {"url": receiver.url})
+    rotated = [await ask(running, "POST", f"/webhooks/{made['id']}/rotate") for _ in range(7)]
+    await ask(running, "POST", f"/webhooks/{made['id']}/test")
+    (request,) = await wait_for_requests(receiver, 1)
+    assert len(request.headers["webhook-signature"].split()) == 6
+    for one in rotated[1:]:
+        assert Webhook(one["secret"]).verify(request.body, request.headers)["type"] == "webhook.test"
+    for one in (made, rotated[0]):
+        with pytest.raises(WebhookVerificationError):
+            Webhook(one["secret"]).verify(request.body, request.headers)
 
 
 async def test_a_dead_letter_is_sent_again_on_request(
