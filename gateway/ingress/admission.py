@@ -13,7 +13,7 @@ from gateway.ingress.access import AdmissionResult, authorize, is_ignored, pairi
 from gateway.ingress.channel_context import ChannelContext
 from gateway.ingress.commands.chat_commands import ChatCommands
 from gateway.ingress.inbound import AfterCommit, InboundMessage
-from gateway.ingress.rate_limit import RateDecision, SenderRateLimiter, UnknownSenders
+from gateway.ingress.rate_limit import RateDecision, SenderRateLimiter, UnknownSenders, seconds_between
 from gateway.store.conversations import pairings
 
 log = structlog.get_logger(__name__)
@@ -91,9 +91,10 @@ class Admission:
         who = (context.record.id, inbound.address.room, inbound.author.id)
         decision = self._rate_limiter.acquire(who, context.messages_per_minute)
         if decision is RateDecision.REFUSED:
+            rate = context.messages_per_minute
             return (
-                f"Rate limit: at most {context.messages_per_minute} messages per minute. "
-                "This message was not processed."
+                f"Rate limit: at most {rate} messages per minute. This message was not processed: "
+                f"send it again after {seconds_between(rate)} s."
             )
         return None if decision is RateDecision.ACCEPTED else ""
 

@@ -5,6 +5,7 @@ Rejecting a message is cheap: the decision is made in memory, and the keys are s
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -89,6 +90,11 @@ class SenderRateLimiter:
         while len(self._buckets) > MAX_SENDERS:
             self._buckets.popitem(last=False)
         return bucket
+
+
+def seconds_between(per_minute: int) -> int:
+    """Return the whole seconds after which a person over this rate has earned a message."""
+    return math.ceil(MINUTE / per_minute)
 
 
 class UnknownSenders:

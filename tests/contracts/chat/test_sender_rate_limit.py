@@ -106,3 +106,16 @@ async def test_a_sender_who_was_paired_is_received_at_once(database: Database) -
         await harness.send_message("let me in", by=BOB, context={"allow": ("pairing",)})
     await harness.send_message("thanks", by=BOB, context={"allow": ("8", "pairing")})
     assert [turn.input for turn in await harness.list_open_turns()] == ["thanks"]
+
+
+async def test_a_sender_over_the_rate_learns_when_to_send_again(database: Database) -> None:
+    """The reply names the seconds, and a message after them is taken."""
+    now = [0.0]
+    harness = await open_ingress_harness(database, clock=lambda: now[0])
+    for _ in range(5):
+        await harness.send_message("hi", context={"messages_per_minute": 4})
+    assert "send it again after 15 s" in "".join([*harness.replies, *await harness.list_delivery_bodies()])
+    assert len(await harness.list_open_turns()) == 4
+    now[0] += 15
+    await harness.send_message("again", context={"messages_per_minute": 4})
+    assert len(await harness.list_open_turns()) == 5
