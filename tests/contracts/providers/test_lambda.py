@@ -226,6 +226,19 @@ async def test_a_destroyed_sandbox_leaves_no_files(
     assert other.id.encode() in listed.stdout
 
 
+async def test_a_deletion_that_reaches_the_time_out_is_repeated(
+    provider: Provider, rig: ProviderRig, service: LambdaRoutes
+) -> None:
+    """The record stays until the files are gone, so that a later sweep finds the sandbox again."""
+    sandbox = await provider.create(rig.spec())
+    await service.fail_next("time_out")
+    with pytest.raises(ProviderUnreachable, match="timed out"):
+        await provider.destroy(sandbox.id)
+    assert sandbox.id in dict(await provider.list())
+    await provider.destroy(sandbox.id)
+    assert sandbox.id not in dict(await provider.list())
+
+
 async def test_destroying_a_sandbox_ends_its_command(provider: Provider, sandbox: Sandbox) -> None:
     """The command is killed where it runs, and is not one that may be run again in another sandbox."""
     running = asyncio.ensure_future(sandbox.run(ExecRequest(script="touch begun; sleep 100")))

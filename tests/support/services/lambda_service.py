@@ -91,6 +91,10 @@ class LambdaService:
             self._late.add(asyncio.ensure_future(self._run_late(function, tenant, payload)))
         if fault in {"lose_request", "arrive_late"}:
             return _hang_up(request)
+        if fault == "time_out":
+            text = "2026-01-01T00:00:00.000Z 5f1c Task timed out after 300.00 seconds"
+            ended = {"errorType": "Sandbox.Timedout", "errorMessage": text}
+            return _answer(FunctionAnswer(payload=json.dumps(ended).encode(), error="Unhandled"), fault)
         answer = await self._run(function, tenant, payload, signal_=_SIGNALS.get(fault))
         return _hang_up(request) if fault == "lose_answer" else _answer(answer, fault)
 
