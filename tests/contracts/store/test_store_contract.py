@@ -171,16 +171,18 @@ async def test_pages_hold_every_record_once(database: Database) -> None:
     assert len(seen) == len(set(seen)) == 7
 
 
-async def test_endpoints_of_agents_are_no_records(database: Database) -> None:
-    """Records that belong to an agent are neither listed nor found among the account's records."""
+async def test_endpoints_of_agents_are_found_by_id_alone(database: Database) -> None:
+    """An endpoint of an agent is not listed among the account's; that of a turn is not found either."""
     account, _ = await _account(database, "one")
-    record, fetched = _endpoint(account, "mine"), _endpoint(account, origin="agent:agt_1")
+    record, of_agent = _endpoint(account, "mine"), _endpoint(account, origin="agent:agt_1")
+    of_turn = _endpoint(account, origin="turn:trn_1")
     async with database.begin() as connection:
-        await endpoints.add(connection, record)
-        await endpoints.add(connection, fetched)
+        for one in (record, of_agent, of_turn):
+            await endpoints.add(connection, one)
         assert await endpoints.list_for_account(connection, account, after="", limit=10) == [record]
-        assert await endpoints.get(connection, account, fetched.id) is None
-        assert await endpoints.get_by_origin(connection, account, "agent:agt_1") == fetched
+        assert await endpoints.get(connection, account, of_agent.id) == of_agent
+        assert await endpoints.get(connection, account, of_turn.id) is None
+        assert await endpoints.get_by_origin(connection, account, "agent:agt_1") == of_agent
 
 
 async def test_one_of_many_claims_an_idempotency_key(database: Database) -> None:
