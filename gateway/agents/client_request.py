@@ -37,6 +37,13 @@ class ClientRequest:
         """Whether the request adds more than an echo, so that its turn cannot be shared."""
         return bool(self.instructions or self.tools or self.output_format)
 
+    def format_for(self, agent: AgentSpec) -> OutputFormat | None:
+        """Return the form of the turn's answer; raises AgentError if its agent has no language model."""
+        model = agent.models[0]
+        if self.output_format is not None and (model == SHELL or model.startswith(ENTRY_PREFIX)):
+            raise AgentError(f"The agent {agent.name} answers with text only, because its model is {model}.")
+        return self.output_format
+
     def to_json(self) -> dict[str, Any] | None:
         """Return the stored form; None for a request that adds nothing."""
         tools = [
@@ -70,14 +77,6 @@ class ClientRequest:
             echo=stored.get("echo", {}),
             heartbeat=stored.get("heartbeat", False),
         )
-
-
-def requested_format(request: Mapping[str, Any] | None, agent: AgentSpec) -> OutputFormat | None:
-    """Return the form of a turn's answer; raises AgentError if its agent has no language model."""
-    output, model = ClientRequest.parse(request).output_format, agent.models[0]
-    if output is not None and (model == SHELL or model.startswith(ENTRY_PREFIX)):
-        raise AgentError(f"The agent {agent.name} answers with text only, because its model is {model}.")
-    return output
 
 
 def _parse_format(given: Mapping[str, Any] | None) -> OutputFormat | None:

@@ -18,8 +18,8 @@ VISITS_AT_ONCE = 16
 class ReaperPasses:
     """Visits all sandboxes and sweeps all providers.
 
-    A provider that does not answer delays no other one, and a sandbox that does not, none of other accounts.
-    What has not ended goes on during the next pass, which does not start it again.
+    A provider that does not answer delays no other provider. A sandbox that does not answer delays no other
+    account's. What has not ended goes on during the next pass, which does not start it again.
     """
 
     def __init__(self, reaper: Reaper) -> None:

@@ -22,7 +22,7 @@ from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from delivery.fair_gate import FairGate
 from delivery.fair_scheduler import PoolSize
 from gateway.accounts.budgets import GetMeteredAgent
-from gateway.agents.client_request import ClientRequest, requested_format
+from gateway.agents.client_request import ClientRequest
 from gateway.agents.history import UnreadableHistory
 from gateway.agents.port import AgentClosed, AgentError, AgentSpec, TurnInput
 from gateway.config.setting_types import SHELL
@@ -286,6 +286,7 @@ class TurnWorker:
         attachments = (
             await self._attachments.fetch(turn, environment) if claim.has_incoming else FetchedAttachments()
         )
+        request = ClientRequest.parse(turn.request)
         turn_input = TurnInput(
             turn=turn.id,
             conversation=turn.conversation,
@@ -299,8 +300,8 @@ class TurnWorker:
             read_steering=attempt.take_steering,
             attachment_lines=attachments.lines,
             images=attachments.images,
-            output_format=requested_format(turn.request, spec),
-            required_tool=ClientRequest.parse(turn.request).required_tool,
+            output_format=request.format_for(spec),
+            required_tool=request.required_tool,
         )
         collect = partial(self._file_collector.collect, turn, environment)
         for one in environments.values():

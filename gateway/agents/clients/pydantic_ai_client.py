@@ -186,9 +186,7 @@ def _library_form(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 def _library_part(part: ChatPart) -> ChatPart:
     if part["part_kind"] != "retry-feedback":
         return part
-    found: Any = {"retry": {"cause": "model_retry"}, **part}
-    feedback: ChatPart = found
-    return feedback
+    return cast("ChatPart", {"retry": {"cause": "model_retry"}, **part})
 
 
 def _parameters(query: ModelQuery) -> ModelRequestParameters:

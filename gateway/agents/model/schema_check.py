@@ -79,7 +79,7 @@ class _Comparison:
         if not isinstance(value, dict):
             return None
         for name in _list(schema.get("required")):
-            if name not in value:
+            if isinstance(name, str) and name not in value:
                 return f"{place} has no {name!r}"
         known = schema.get("properties")
         properties = known if isinstance(known, Mapping) else {}

@@ -11,7 +11,17 @@ import pytest
 from agent_tools import RecordingTools, agent_spec, approve, collect_steps, turn_input
 from gateway.agents.model import Vendors, open_model_agent
 from gateway.agents.port import ApprovalRequired, Delta, Finished, MessageCompleted, OutputFormat
-from vendor_servers import VendorAnswer, vendor_server
+from vendor_servers import VendorAnswer, VendorServer, vendor_server
+
+
+def vendors_of(server: VendorServer) -> Vendors:
+    """Return the keys and addresses of both vendors."""
+    return Vendors(
+        anthropic_api_key="key-a",
+        anthropic_base_url=server.base_url,
+        google_api_key="key-g",
+        google_base_url=server.base_url,
+    )
 
 
 @pytest.mark.parametrize(
@@ -20,20 +30,13 @@ from vendor_servers import VendorAnswer, vendor_server
 )
 async def test_a_tool_call_is_approved_and_reported_by_another_vendor(model: str, output: str) -> None:
     """Call, pause, approval, result and text work alike with Anthropic and Google, each under its key."""
-    async with vendor_server() as server:
-        vendors = Vendors(
-            anthropic_api_key="key-a",
-            anthropic_base_url=server.base_url,
-            google_api_key="key-g",
-            google_base_url=server.base_url,
-        )
-        async with open_model_agent(vendors) as agent:
-            record, tools = agent_spec(models=(model,)), RecordingTools(needs_approval_for=["ls"])
-            paused = (await collect_steps(agent, turn_input(record), tools))[-1]
-            assert isinstance(paused, ApprovalRequired)
-            decided = turn_input(record, checkpoint=paused.state, decisions=approve(paused.calls[0].id))
-            tools.approved.add(paused.calls[0].id)
-            steps = await collect_steps(agent, decided, tools)
+    async with vendor_server() as server, open_model_agent(vendors_of(server)) as agent:
+        record, tools = agent_spec(models=(model,)), RecordingTools(needs_approval_for=["ls"])
+        paused = (await collect_steps(agent, turn_input(record), tools))[-1]
+        assert isinstance(paused, ApprovalRequired)
+        decided = turn_input(record, checkpoint=paused.state, decisions=approve(paused.calls[0].id))
+        tools.approved.add(paused.calls[0].id)
+        steps = await collect_steps(agent, decided, tools)
     end = steps[-1]
     assert isinstance(end, Finished)
     assert end.output == output == "".join(step.text for step in steps if isinstance(step, Delta))
@@ -50,16 +53,9 @@ async def test_another_vendors_answer_has_the_form_that_was_asked_for(model: str
     def script(number: int, _text: str, _is_result: bool) -> VendorAnswer:
         return VendorAnswer(text='{"ok": "yes"}' if number == 1 else '```json\n{"ok": true}\n```')
 
-    async with vendor_server(script) as server:
-        vendors = Vendors(
-            anthropic_api_key="key-a",
-            anthropic_base_url=server.base_url,
-            google_api_key="key-g",
-            google_base_url=server.base_url,
-        )
-        async with open_model_agent(vendors) as agent:
-            given = turn_input(agent_spec(models=(model,)), output_format=OutputFormat(schema=schema))
-            steps = await collect_steps(agent, given, RecordingTools())
+    async with vendor_server(script) as server, open_model_agent(vendors_of(server)) as agent:
+        given = turn_input(agent_spec(models=(model,)), output_format=OutputFormat(schema=schema))
+        steps = await collect_steps(agent, given, RecordingTools())
     assert json.dumps(schema) in _instructions(server.bodies[0])
     assert "the answer.ok is not of the type boolean" in json.dumps(server.bodies[1])
     shown = [step for step in steps if isinstance(step, Delta | MessageCompleted)]
@@ -72,15 +68,13 @@ async def test_an_empty_answer_of_google_is_requested_again() -> None:
     def script(number: int, _text: str, _is_result: bool) -> VendorAnswer:
         return VendorAnswer(text="" if number == 1 else "now I answer")
 
-    async with vendor_server(script) as server:
-        vendors = Vendors(google_api_key="key-g", google_base_url=server.base_url)
-        async with open_model_agent(vendors) as agent:
-            record = agent_spec(models=("google:gemini-loopback",))
-            end = (await collect_steps(agent, turn_input(record), RecordingTools()))[-1]
-            assert isinstance(end, Finished)
-            assert end.history is not None
-            later = turn_input(record, history=[end.history])
-            again = (await collect_steps(agent, later, RecordingTools()))[-1]
+    async with vendor_server(script) as server, open_model_agent(vendors_of(server)) as agent:
+        record = agent_spec(models=("google:gemini-loopback",))
+        end = (await collect_steps(agent, turn_input(record), RecordingTools()))[-1]
+        assert isinstance(end, Finished)
+        assert end.history is not None
+        later = turn_input(record, history=[end.history])
+        again = (await collect_steps(agent, later, RecordingTools()))[-1]
     assert isinstance(again, Finished)
     assert end.output == again.output == "now I answer"
 

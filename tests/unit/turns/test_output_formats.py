@@ -82,6 +82,7 @@ def test_no_schema_keeps_the_gateway_busy(schema: dict[str, Any]) -> None:
         {"type": 3, "enum": 4, "required": 5, "properties": [], "items": "x", "anyOf": {}, "$ref": 6},
         {"type": "unknown", "properties": {"a": None}, "$ref": "https://elsewhere.test/schema"},
         {"$ref": "#/$defs/missing"},
+        {"required": [["a"], {"a": 1}, None]},
         {"type": [{}], "additionalProperties": None},
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -34,17 +35,35 @@ async def _wait_for(recorder: UpdateRecorder, is_complete: Callable[[list[str]],
         await recorder.wait(len(recorder.updates) + 1)
 
 
-async def _receive_before(simulator: Simulator, state: MemoryChannelState) -> None:
-    """Receive one message of each room, then end the session."""
-    recorder = UpdateRecorder()
+@asynccontextmanager
+async def _receiving(
+    simulator: Simulator, state: MemoryChannelState, recorder: UpdateRecorder
+) -> AsyncIterator[None]:
     async with (
         open_connection(plugin, simulator.settings(), state) as connection,
         receiving(connection, recorder),
     ):
+        yield
+
+
+async def _receive_before(simulator: Simulator, state: MemoryChannelState) -> None:
+    """Receive one message of each room, then end the session."""
+    recorder = UpdateRecorder()
+    async with _receiving(simulator, state, recorder):
         await simulator.wait_until(lambda: simulator.sessions.identified == 1)
         for room in (FAILING, OTHER, ADA):
             await simulator.say(room, "before")
         await recorder.wait(3)
+
+
+async def _miss_a_message(simulator: Simulator) -> MemoryChannelState:
+    """Let the bot miss a message in a room whose history fails from then on; return the channel's state."""
+    state = MemoryChannelState()
+    await _receive_before(simulator, state)
+    simulator.sessions.clear()
+    await simulator.say(FAILING, "missed")
+    await simulator.fail(500, times=1000, name="history", channel=FAILING)
+    return state
 
 
 @pytest.mark.parametrize("failing", [FAILING, ADA])
@@ -56,10 +75,7 @@ async def test_missed_messages_of_a_failing_room_are_read_later(simulator: Simul
     for room in (failing, OTHER):
         await simulator.say(room, f"missed {room}")
     await simulator.fail(500, times=1000, name="history", channel=failing)
-    async with (
-        open_connection(plugin, simulator.settings(), state) as connection,
-        receiving(connection, recorder),
-    ):
+    async with _receiving(simulator, state, recorder):
         await _wait_for(recorder, lambda texts: f"missed {OTHER}" in texts)
         await simulator.say(failing, "live")
         await simulator.say(OTHER, "other")
@@ -73,15 +89,8 @@ async def test_missed_messages_of_a_failing_room_are_read_later(simulator: Simul
 
 async def test_changes_of_a_message_that_waits_follow_it(simulator: Simulator) -> None:
     """One that is deleted before its room is read is deleted after it was received, and not answered."""
-    state, recorder = MemoryChannelState(), UpdateRecorder()
-    await _receive_before(simulator, state)
-    simulator.sessions.clear()
-    await simulator.say(FAILING, "missed")
-    await simulator.fail(500, times=1000, name="history", channel=FAILING)
-    async with (
-        open_connection(plugin, simulator.settings(), state) as connection,
-        receiving(connection, recorder),
-    ):
+    state, recorder = await _miss_a_message(simulator), UpdateRecorder()
+    async with _receiving(simulator, state, recorder):
         await simulator.wait_until(lambda: simulator.sessions.identified == 2)
         said = await simulator.say(FAILING, "withdrawn")
         await simulator.purge(FAILING, [said])
@@ -96,15 +105,8 @@ async def test_changes_of_a_message_that_waits_follow_it(simulator: Simulator) -
 
 async def test_messages_that_wait_are_received_if_the_room_turns_out_unreadable(simulator: Simulator) -> None:
     """A bot without the permission to read the history receives the messages that waited."""
-    state, recorder = MemoryChannelState(), UpdateRecorder()
-    await _receive_before(simulator, state)
-    simulator.sessions.clear()
-    await simulator.say(FAILING, "missed")
-    await simulator.fail(500, times=1000, name="history", channel=FAILING)
-    async with (
-        open_connection(plugin, simulator.settings(), state) as connection,
-        receiving(connection, recorder),
-    ):
+    state, recorder = await _miss_a_message(simulator), UpdateRecorder()
+    async with _receiving(simulator, state, recorder):
         await simulator.wait_until(lambda: simulator.sessions.identified == 2)
         await simulator.say(FAILING, "live")
         await simulator.say(OTHER, "other")
@@ -117,24 +119,14 @@ async def test_messages_that_wait_are_received_if_the_room_turns_out_unreadable(
 
 async def test_a_room_that_is_still_to_be_read_is_read_after_a_restart(simulator: Simulator) -> None:
     """The next process resumes the session, in which Discord does not list the room once more."""
-    state, first, second = MemoryChannelState(), UpdateRecorder(), UpdateRecorder()
-    await _receive_before(simulator, state)
-    simulator.sessions.clear()
-    await simulator.say(FAILING, "missed")
-    await simulator.fail(500, times=1000, name="history", channel=FAILING)
-    async with (
-        open_connection(plugin, simulator.settings(), state) as connection,
-        receiving(connection, first),
-    ):
+    state, first, second = await _miss_a_message(simulator), UpdateRecorder(), UpdateRecorder()
+    async with _receiving(simulator, state, first):
         await simulator.wait_until(lambda: simulator.sessions.identified == 2)
         await simulator.say(FAILING, "live")
         await simulator.say(OTHER, "other")
         await _wait_for(first, lambda texts: "other" in texts)
     simulator.server.faults.clear()
-    async with (
-        open_connection(plugin, simulator.settings(), state) as connection,
-        receiving(connection, second),
-    ):
+    async with _receiving(simulator, state, second):
         await _wait_for(second, lambda texts: "live" in texts)
     assert (_texts(first), _texts(second)) == (["other"], ["missed", "live"])
     assert simulator.sessions.resumed == 1
@@ -146,10 +138,7 @@ async def test_a_message_is_received_without_its_channels_type(simulator: Simula
     state, recorder = MemoryChannelState(), UpdateRecorder()
     await _receive_before(simulator, state)
     await simulator.fail(500, times=1000, name="channel", channel=FAILING)
-    async with (
-        open_connection(plugin, simulator.settings(), state) as connection,
-        receiving(connection, recorder),
-    ):
+    async with _receiving(simulator, state, recorder):
         for text in ("one", "two"):
             await simulator.say(FAILING, text)
         await simulator.say(OTHER, "three")
