@@ -8,7 +8,6 @@ network is the machine's, whatever the function is called.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
 import signal
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from pid_namespaces import descendant_pids, kill_with_namespace
 from sandbox.aws_lambda import handler
 from sandbox.host.isolation import bubblewrap
 
@@ -169,15 +169,13 @@ class ExecutionEnvironment:
     def send_signal(self, number: signal.Signals) -> None:
         """Kill the runtime, as the kernel does when memory is exhausted, or let it hang."""
         assert self._process is not None
-        for pid in child_pids(self._process.pid) if number is signal.SIGSTOP else [self._process.pid]:
+        for pid in descendant_pids(self._process.pid) if number is signal.SIGSTOP else [self._process.pid]:
             os.kill(pid, number)
 
     async def stop(self) -> None:
         """End the environment with everything in it."""
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
+            await kill_with_namespace(self._process)
         if self._runner is not None:
             await self._runner.cleanup()
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -207,12 +205,6 @@ class ExecutionEnvironment:
             return web.json_response({"errorType": "InvalidRequestID"}, status=400)
         one.answer.set_result(answer)
         return web.json_response({"status": "OK"}, status=202)
-
-
-def child_pids(parent: int) -> list[int]:
-    """Return the children of a process, and theirs."""
-    text = Path(f"/proc/{parent}/task/{parent}/children").read_text()
-    return [pid for child in map(int, text.split()) for pid in (child, *child_pids(child))]
 
 
 def _failure(kind: str, message: str) -> FunctionAnswer:

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pid_namespaces import child_pids, kill_with_namespace
 from sandbox.host.isolation import bubblewrap
 
 AGENT_PROGRAM = Path(__file__).with_name("process_host_agent.py")
@@ -123,7 +124,7 @@ class ProcessHost:
     def _processes(self) -> list[int]:
         """Return the processes of the instance's own pid namespace; bwrap itself is outside it."""
         assert self.child is not None
-        first = next(iter(_child_pids(self.child.pid)), None)
+        first = next(iter(child_pids(self.child.pid)), None)
         if first is None:
             return []
         theirs = _namespace(first)
@@ -134,8 +135,7 @@ class ProcessHost:
         """End the instance with everything in it; its disk stays for the next start."""
         if self.child is not None and self.child.returncode is None:
             self.freeze(frozen=False)
-            self.child.kill()
-            await self.child.wait()
+            await kill_with_namespace(self.child)
             shutil.rmtree(self.agent, ignore_errors=True)
 
     async def terminate(self) -> None:
@@ -146,12 +146,6 @@ class ProcessHost:
 
 def _all_pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def _child_pids(parent: int) -> list[int]:
-    with contextlib.suppress(OSError):
-        return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
-    return []
 
 
 def _namespace(pid: int) -> str:
