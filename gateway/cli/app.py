@@ -31,10 +31,11 @@ from gateway.cli.commands.webhooks import webhooks
 from gateway.cli.group import ABOUT, group, local, remote
 from gateway.cli.machine.apply import apply
 from gateway.cli.machine.backup import backup
-from gateway.cli.machine.config import Version, config, migrate, version
+from gateway.cli.machine.config import Version, config, version
 from gateway.cli.machine.doctor import doctor, upgrade
 from gateway.cli.machine.init import init
 from gateway.cli.machine.logs import logs
+from gateway.cli.machine.migrate import migrate
 from gateway.cli.machine.secrets import secrets
 from gateway.cli.machine.serve import serve
 

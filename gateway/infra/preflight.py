@@ -86,21 +86,30 @@ class DatabaseLeftBehind(Exception):
         super().__init__(
             f"database_url = {place.host or place.database or place.get_backend_name()} "
             f"(DOVECOTE_DATABASE_URL): no gateway has run on this database, and {left} has the "
-            "conversations, jobs, schedules and records of this data directory. They are not copied. "
-            "To keep them, leave the setting out; to start without them, name another data directory, or "
-            f"move {left} away"
+            "conversations, jobs, schedules and records of this data directory. `dovecote migrate copy` "
+            "copies them. To go on with the file, leave the setting out; to start without it, name another "
+            f"data directory, or move {left} away"
         )
 
 
 async def require_no_database_left(settings: Settings, database: Database) -> None:
     """Raise DatabaseLeftBehind instead of going on without what the data directory's own database has."""
-    left = settings.data_dir / "dovecote.db"
-    if settings.database_url is None or not await asyncio.to_thread(_is_other_file, left, settings.database):
-        return
-    async with database.read() as connection:
-        known = await get_account(connection, name=FIRST_ACCOUNT)
-    if known is None:
+    left = await asyncio.to_thread(other_sqlite_file, settings)
+    if left is not None and not await is_in_use(database):
         raise DatabaseLeftBehind(settings, left)
+
+
+async def is_in_use(database: Database) -> bool:
+    """Return whether a gateway has run on a migrated database."""
+    async with database.read() as connection:
+        return await get_account(connection, name=FIRST_ACCOUNT) is not None
+
+
+def other_sqlite_file(settings: Settings) -> Path | None:
+    """Return the SQLite file of the data directory if the settings name another database beside it."""
+    left = settings.data_dir / "dovecote.db"
+    is_other = settings.database_url is not None and _is_other_file(left, settings.database)
+    return left if is_other else None
 
 
 def _is_other_file(file: Path, url: str) -> bool:

@@ -16,7 +16,6 @@ MAX_ROOT_MODULES = 8
 ROOM_SIZES = range(4, 17)
 SMALL_ROOMS = {
     "gateway/console": "static files with one module that serves them",
-    "gateway/migrations": "Alembic's environment, with one module a revision below",
     "gateway/migrations/versions": "one module a revision",
     "sandbox/network": "the packet filter, which the providers host and docker share",
     "channels/github/receive": "a codec and a receiver on shared parts of channels/inbox",

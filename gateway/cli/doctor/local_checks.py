@@ -20,11 +20,14 @@ from gateway.cli.errors import CommandFailed, UsageError
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
+    from gateway.migrations import Status
 
 
 PACKAGE_NAMES = ("gateway", "channels", "sandbox", "delivery")
 MIN_FREE_BYTES = 1024**3
 """Free bytes below which a check warns; NATS refuses writes when its reserve is used."""
+
+LEFT_BEHIND_REMEDY = "`dovecote migrate copy` copies it; or leave database_url out, or move the file away"
 
 ISOLATION = "isolation"
 """The capability that a provider needs, unless the operator allows plain processes."""
@@ -90,6 +93,9 @@ def check_database(settings: Settings) -> Iterator[DoctorCheck]:
     except CommandFailed as error:
         yield failed("database", str(error), "correct database_url")
         return
+    if left := _database_left_behind(settings, found):
+        yield failed("database", f"no gateway has run on it, and {left} has data", LEFT_BEHIND_REMEDY)
+        return
     if found.current is None:
         yield passed("database", "none yet; `serve` creates it")
         return
@@ -99,6 +105,28 @@ def check_database(settings: Settings) -> Iterator[DoctorCheck]:
     detail = f"at {found.current}, this version needs {found.head}"
     missing = failed("database", detail, "run `dovecote migrate up`")
     yield passed("database", detail) if found.up_to_date else missing
+
+
+def _database_left_behind(settings: Settings, found: Status) -> Path | None:
+    """Return the SQLite file beside a configured database on which no gateway has run."""
+    from gateway.infra.preflight import other_sqlite_file
+
+    left = other_sqlite_file(settings)
+    if left is None or found.current is None:
+        return left
+    in_use = not found.up_to_date or asyncio.run(_is_in_use(settings.database))
+    return None if in_use else left
+
+
+async def _is_in_use(url: str) -> bool:
+    from delivery.database.engine import Database
+    from gateway.infra.preflight import is_in_use
+
+    database = Database(url)
+    try:
+        return await is_in_use(database)
+    finally:
+        await database.close()
 
 
 def check_broker(settings: Settings) -> Iterator[DoctorCheck]:

@@ -144,6 +144,18 @@ def test_doctor_reports_every_problem(run: Run, tmp_path: Path) -> None:
     assert "✗ nats" in result.stdout
 
 
+@pytest.mark.parametrize("is_migrated", [False, True])
+def test_doctor_finds_a_database_that_is_left_behind(run: Run, tmp_path: Path, *, is_migrated: bool) -> None:
+    """A new database beside the file of the data directory is what `serve` refuses."""
+    run("migrate", "up", "--data", str(tmp_path))
+    elsewhere = {"DOVECOTE_DATABASE_URL": f"sqlite+aiosqlite:///{tmp_path / 'other.db'}"}
+    if is_migrated:
+        run("migrate", "up", "--data", str(tmp_path), **elsewhere)
+    result = run("doctor", "--quick", "--data", str(tmp_path), DOVECOTE_PORT="0", **elsewhere)
+    assert result.exit_code == 1, result.output
+    assert f"no gateway has run on it, and {tmp_path / 'dovecote.db'} has data" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("key", "file"), ("secret.key", "file"), ("dovecote.db", "file"), ("logs", "directory")],
