@@ -32,10 +32,8 @@ STARTING_STATES = frozenset(
     {"creating", "restoring", "starting", "pulling_snapshot", "resuming", "pending_build"}
 )
 
-_MAY_HAVE_RUN = (
-    "daytona: the sandbox stopped during the call and was started again: the command may have run, "
-    "check what it did before you repeat it"
-)
+_STOPPED = "the sandbox stopped during the call and was started again"
+_MAY_HAVE_RUN = "the command may have run, check what it did before you repeat it"
 
 Returned = TypeVar("Returned")
 
@@ -71,7 +69,8 @@ class DaytonaHandle:
     async def shell(self, text: str, *, timeout: float) -> bytes:
         """Run a program with sh and return its output.
 
-        If the sandbox stopped and the program may have run, it is started, but ProviderUnreachable is raised.
+        If the program may have run, it is not repeated: ProviderUnreachable says so. A stopped sandbox is
+        started then too.
         """
         command = f"sh -c {shlex.quote(text)}"
         if len(command) > MAX_ARGUMENT_BYTES:
@@ -111,10 +110,11 @@ class DaytonaHandle:
                 repeats = may_repeat(error)
                 with nullcontext() if repeats else as_interrupted():
                     was_started = await self.ensure_started()
+                if not repeats:
+                    why = _STOPPED if was_started else str(error)[:400]
+                    raise ProviderUnreachable(f"daytona: {why}: {_MAY_HAVE_RUN}") from error
                 if not was_started:
                     raise
-                if not repeats:
-                    raise ProviderUnreachable(_MAY_HAVE_RUN) from error
             return await call()
 
     async def ensure_started(self) -> bool:

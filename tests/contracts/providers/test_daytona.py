@@ -89,6 +89,17 @@ async def test_a_command_whose_sandbox_stops_is_not_repeated(
     assert (await sandbox.run(ExecRequest(script="cat notes"))).stdout == b"ran\n"
 
 
+async def test_a_command_that_was_not_answered_may_have_run(
+    provider: Provider, service: DaytonaService
+) -> None:
+    """Its error says so also if the sandbox runs on, and not if the service refused the command."""
+    sandbox = await provider.create(_spec())
+    for service.toolbox_status, expected in ((502, True), (404, False)):
+        with pytest.raises(ProviderUnreachable) as caught:
+            await sandbox.run(ExecRequest(script="true"))
+        assert ("may have run" in str(caught.value)) is expected
+
+
 async def test_a_command_whose_sandbox_is_deleted_is_not_repeated(
     provider: Provider, service: DaytonaService
 ) -> None:

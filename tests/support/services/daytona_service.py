@@ -48,6 +48,7 @@ class DaytonaInstance:
     timers: dict[str, int] = field(default_factory=dict)
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
     active: int = 0
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def to_json(self, url: str) -> dict[str, Any]:
         """Return the sandbox as the API describes it."""
@@ -182,10 +183,11 @@ class DaytonaService(LoopbackService):
         await self.machines.pop(number).process_host.terminate()
 
     async def _start(self, _request: web.Request, instance: DaytonaInstance) -> web.Response:
-        if instance.state == "started":
-            return _problem(409, "Sandbox is not in a state that can be started")
-        await instance.process_host.start()
-        instance.state = "started"
+        async with instance.changing:
+            if instance.state == "started":
+                return _problem(409, "Sandbox is not in a state that can be started")
+            await instance.process_host.start()
+            instance.state = "started"
         return self._instance_response(instance)
 
     async def _stop(self, _request: web.Request, instance: DaytonaInstance) -> web.Response:
@@ -195,8 +197,10 @@ class DaytonaService(LoopbackService):
     async def stop(self, number: str) -> None:
         """Stop a sandbox, as its idle timer would; files stay, processes do not."""
         instance = self.machines[number]
-        await instance.process_host.stop()
-        instance.state = "stopped"
+        async with instance.changing:
+            instance.state = "stopping"
+            await instance.process_host.stop()
+            instance.state = "stopped"
 
     async def _archive(self, _request: web.Request, instance: DaytonaInstance) -> web.Response:
         if instance.state != "stopped":
