@@ -17,6 +17,7 @@ from delivery.database import sqlite
 from delivery.database.async_engine import AsyncConnection, AsyncEngine, create_async_engine
 from delivery.database.direct_execution import DirectConnection, DirectEngine
 from delivery.database.group_commit import BatchAborted, GroupCommit
+from delivery.database.postgres import with_failure_detection
 from delivery.errors import Remedy
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from delivery.fair_gate import FairGate
@@ -175,7 +176,7 @@ class Database:
     def _open(self) -> AsyncEngine:
         if not self.is_sqlite:
             postgres = create_async_engine(
-                self.url,
+                with_failure_detection(self.url),
                 pool_size=_POSTGRES_CONNECTIONS // 2,
                 max_overflow=_POSTGRES_CONNECTIONS // 2,
                 pool_timeout=_CONNECTION_SECONDS["postgresql"],

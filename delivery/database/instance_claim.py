@@ -19,11 +19,12 @@ from typing import Protocol
 import structlog
 from sqlalchemy import column, func, select, table
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from delivery.background import log_errors
 from delivery.database.async_engine import AsyncConnection, create_async_engine
+from delivery.database.postgres import with_failure_detection
 
 log = structlog.get_logger(__name__)
 
@@ -125,7 +126,10 @@ class _PostgresClaim(_Claim):
 
     def __init__(self, url: URL, shared: bool, owner: str) -> None:  # noqa: FBT001 - private
         self._engine = create_async_engine(
-            url, poolclass=NullPool, isolation_level="AUTOCOMMIT", hide_parameters=True
+            with_failure_detection(url),
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",
+            hide_parameters=True,
         )
         lock = func.pg_try_advisory_lock_shared if shared else func.pg_try_advisory_lock
         self._try_lock = select(lock(*_LOCK))
@@ -188,7 +192,7 @@ class _PostgresClaim(_Claim):
 
 def _unavailable(error: DBAPIError) -> Exception:
     """Return the error to raise: an OSError if the server does not answer."""
-    if error.connection_invalidated or isinstance(error.orig, OSError):
+    if error.connection_invalidated or isinstance(error, OperationalError):
         return OSError(f"the database does not answer: {error.orig}")
     return error
 

@@ -17,6 +17,7 @@ from sqlalchemy.pool import NullPool
 
 from delivery.database import transaction_locks
 from delivery.database.async_engine import AsyncEngine, create_async_engine
+from delivery.database.postgres import with_failure_detection
 from delivery.database.transaction_locks import TransactionLock
 from gateway.migrations import newest_schema
 
@@ -91,7 +92,7 @@ Result = TypeVar("Result")
 
 
 async def _run_in_transaction(database_url: str, work: Callable[[Connection], Result]) -> Result:
-    engine = create_async_engine(database_url, poolclass=NullPool)
+    engine = create_async_engine(with_failure_detection(database_url), poolclass=NullPool)
     _use_one_transaction(engine)
     try:
         async with engine.begin() as connection:

@@ -33,6 +33,7 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.types import TypeEngine
 
 from delivery.database.engine import metadata
+from delivery.database.postgres import with_failure_detection
 from gateway.store import tables
 
 BATCH_ROWS = 200
@@ -54,7 +55,7 @@ def copy_database(source: Path, target: URL, report: Report) -> int:
     """
     with ExitStack() as stack:
         read = create_engine(URL.create("sqlite", database=str(source)), poolclass=NullPool)
-        write = create_engine(target, poolclass=NullPool, hide_parameters=True)
+        write = create_engine(with_failure_detection(target), poolclass=NullPool, hide_parameters=True)
         rows = stack.enter_context(read.connect())
         into = stack.enter_context(write.begin())
         _require_no_rows(into)

@@ -93,7 +93,7 @@ class FaultProxy:
             return
         self.accepted += 1
         try:
-            answers, target = await asyncio.open_connection(*self._target)
+            answers, target = await self._connect()
         except OSError:
             _reset(client)
             return
@@ -109,6 +109,12 @@ class FaultProxy:
             self._ended.discard(client)
             for writer in pair:
                 writer.close()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host, port = self._target
+        if host.startswith("/"):
+            return await asyncio.open_unix_connection(host)
+        return await asyncio.open_connection(host, port)
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, towards_client: bool
@@ -138,8 +144,8 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 
 
 @asynccontextmanager
-async def fault_proxy(port: int, host: str = "127.0.0.1") -> AsyncIterator[FaultProxy]:
-    """Run a proxy in front of a port until the block ends."""
+async def fault_proxy(port: int = 0, host: str = "127.0.0.1") -> AsyncIterator[FaultProxy]:
+    """Run a proxy in front of a port, or of the unix socket at the path `host`, until the block ends."""
     proxy = FaultProxy(host, port)
     await proxy.start()
     try:

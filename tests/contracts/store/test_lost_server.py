@@ -1,0 +1,63 @@
+"""A PostgreSQL server that is gone without a word is noticed; nothing waits for it without an end."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from delivery.database.engine import Database, DatabaseUnavailable
+from delivery.database.instance_claim import claim_database
+from delivery.database.postgres import FAILURE_DETECTION, with_failure_detection
+from fault_proxy import FaultProxy, fault_proxy
+from postgres import PostgresCluster
+
+
+@asynccontextmanager
+async def served(postgres: PostgresCluster) -> AsyncIterator[tuple[FaultProxy, str]]:
+    """Yield a proxy before the server, and the URL of a new database through it."""
+    place = make_url(postgres.create_database())
+    async with fault_proxy(host=f"{place.query['host']}/.s.PGSQL.5432") as proxy:
+        yield proxy, f"postgresql+psycopg://dovecote@127.0.0.1:{proxy.port}/{place.database}"
+
+
+async def test_a_server_that_says_nothing_is_unavailable(postgres: PostgresCluster) -> None:
+    """For a transaction, and for the claim at the start."""
+    async with served(postgres) as (proxy, url):
+        proxy.black_hole()
+        hurried = f"{url}?connect_timeout=2"
+        database = Database(hurried)
+        with pytest.raises(DatabaseUnavailable, match="the database does not answer: connection timeout"):
+            async with database.read():
+                pytest.fail("there is no connection")
+        await database.close()
+        with pytest.raises(OSError, match="the database does not answer: connection timeout"):
+            async with claim_database(hurried, shared=False, owner="test"):
+                pytest.fail("there is no claim")
+
+
+async def test_a_connection_notices_that_its_server_is_gone(postgres: PostgresCluster) -> None:
+    """The kernel ends a connection without acknowledgements, and checks an idle one."""
+    async with served(postgres) as (_proxy, url):
+        database = Database(url)
+        async with database.read() as connection:
+            driver = (await connection.get_raw_connection()).driver_connection
+            assert driver is not None
+            with socket.socket(fileno=os.dup(driver.fileno())) as seen:
+                assert seen.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 25_000
+                assert seen.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                assert seen.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
+        await database.close()
+
+
+def test_the_url_has_precedence() -> None:
+    """An operator may set each parameter, several servers stay several, and a SQLite file has none."""
+    url = "postgresql+psycopg://u@/db?host=one:5432&host=two:5432&connect_timeout=3"
+    query = with_failure_detection(url).query
+    assert query["host"] == ("one:5432", "two:5432")
+    assert {name: query[name] for name in FAILURE_DETECTION} == {**FAILURE_DETECTION, "connect_timeout": "3"}
+    assert not with_failure_detection("sqlite+aiosqlite:///gateway.db").query
