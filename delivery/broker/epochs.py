@@ -4,11 +4,16 @@ A position is valid only while the broker does not give the same number to anoth
 the stream was created again, restored, or lost its unsynced end in a power failure. So an epoch contains the
 stream's creation time, SQL stores the highest position that was seen, and a stream that comes back shorter
 than that begins a new epoch.
+
+A stream can also be ahead of SQL, if an older database was restored beside it. Its last events then have
+numbers that SQL gives to other events, which would be taken for published. Such a stream is deleted, and
+created again.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -20,11 +25,24 @@ from sqlalchemy.exc import IntegrityError
 from delivery.background import log_errors
 from delivery.broker.connection import NatsConnection
 from delivery.broker.jetstream_events import JetStreamEvents
-from delivery.broker.stream_config import EVENTS, StreamConfig, StreamIdentity, ensure_streams, get_identity
+from delivery.broker.message_codec import SEQUENCE
+from delivery.broker.stream_config import (
+    ALL_LASTING,
+    EVENTS,
+    WORK,
+    StreamConfig,
+    StreamIdentity,
+    delete_stream,
+    ensure_streams,
+    get_identity,
+)
+from delivery.database import transaction_locks
 from delivery.database.engine import Connection, Database
 from delivery.database.tables import epochs
+from delivery.database.transaction_locks import TransactionLock
 from delivery.errors import BrokerRefused, BrokerUnreachable
 from delivery.events import outbox
+from delivery.events.event import Event
 
 _log = structlog.get_logger(__name__)
 
@@ -33,6 +51,7 @@ _FORMER_SUBJECTS = ("ev.*.e", "ev.*.d")
 """Subjects of an earlier version, which no reader looks at. The outbox in SQL has all events on them."""
 FILL_WARNING = 0.8
 """The used share of the event log from which a warning is logged."""
+_PAGE = 256
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -106,10 +125,11 @@ async def open_streams(
 ) -> str:
     """Create or update the streams and return the epoch.
 
-    Events on the subjects of an earlier version are published again.
-    Raises BrokerRefused, BrokerUnreachable, DatabaseUnavailable.
+    Events on the subjects of an earlier version are published again. Streams that are ahead of the database
+    are created again. Raises BrokerRefused, BrokerUnreachable, DatabaseUnavailable.
     """
     await ensure_streams(nats, config)
+    await _replace_streams_ahead(database, nats, config)
     has_former = await _has_former_events(nats)
     async with database.read() as connection:
         before = await load_checkpoint(connection)
@@ -129,6 +149,52 @@ async def open_streams(
     if has_former:  # only now: a start that was interrupted before begins again
         await _delete_former_events(nats)
     return epoch
+
+
+async def _replace_streams_ahead(database: Database, nats: NatsConnection, config: StreamConfig) -> None:
+    """Create the streams again if they are ahead of the database; one replica at a time does it."""
+    async with database.read() as connection:
+        if not await _is_ahead(connection, nats):
+            return
+    async with database.begin() as connection:
+        await transaction_locks.acquire(connection, TransactionLock.STREAMS)
+        if not await _is_ahead(connection, nats):
+            return
+        _log.warning(
+            "stream.created_again",
+            reason="it has events that the database lacks, so the database is an older copy",
+        )
+        for name in (EVENTS, WORK):
+            await delete_stream(nats, name)
+        identity = await ensure_streams(nats, config)
+        await determine_epoch(connection, None, identity)
+
+
+async def _is_ahead(connection: Connection, nats: NatsConnection) -> bool:
+    """Return whether the stream has an event of a conversation that SQL knows, and SQL lacks the event.
+
+    Events are published after their commit. Those up to the checkpoint were published before it, so only
+    later ones are looked up: at most those of CHECK_SECONDS, unless the database is older.
+    """
+    checkpoint = await load_checkpoint(connection)
+    identity = await get_identity(nats)
+    if checkpoint is None or checkpoint.created != identity.created:
+        return False
+    async for events in _pages(nats, after=checkpoint.high_water):
+        if await outbox.any_missing(connection, events):
+            return True
+    return False
+
+
+async def _pages(nats: NatsConnection, *, after: int) -> AsyncIterator[Sequence[Event]]:
+    """Yield the lasting events of all conversations after a position."""
+    while True:
+        request = {"seq": after + 1, "batch": _PAGE, "next_by_subj": ALL_LASTING}
+        messages = await nats.direct_get(EVENTS, request)
+        if not messages:
+            return
+        yield [Event.decode(message.data) for message in messages]
+        after = int((messages[-1].headers or {})[SEQUENCE])
 
 
 async def _has_former_events(nats: NatsConnection) -> bool:

@@ -23,6 +23,9 @@ EVENTS = "EVENTS"
 WORK = "WORK"
 ADVISORIES = "ADVISORIES"
 
+ALL_LASTING = "ev.*.*.*.e"
+"""The subject that matches the lasting events of all conversations."""
+
 _SECOND = 1_000_000_000
 _HOUR_SECONDS = 3600
 _DAY_SECONDS = 86_400
@@ -94,7 +97,7 @@ class StreamConfig:
         """Return the settings of every stream, by its name."""
         return {
             EVENTS: self._stream(
-                subjects=["ev.*.*.*.e", "ev.*.*.*.d", "lease.*.*"],
+                subjects=[ALL_LASTING, "ev.*.*.*.d", "lease.*.*"],
                 max_age=int(self.retention_days * _DAY),
                 max_msgs_per_subject=self.max_events_per_conversation,
                 max_bytes=self.event_log_limit,
@@ -209,6 +212,13 @@ async def get_identity(nats: NatsConnection) -> StreamIdentity:
     if "error" in response:
         raise _error_for(EVENTS, response)
     return StreamIdentity.parse(response)
+
+
+async def delete_stream(nats: NatsConnection, name: str) -> None:
+    """Delete a stream; one that does not exist is no error. Raises BrokerRefused, BrokerUnreachable."""
+    response = await nats.api_request(f"STREAM.DELETE.{name}")
+    if "error" in response and response["error"].get("err_code") != _NOT_FOUND:
+        raise _error_for(name, response)
 
 
 async def _ensure_one(

@@ -16,6 +16,7 @@ class TransactionLock(IntEnum):
 
     MIGRATION = 0x646F7665636F7465
     DECLARED_RECORDS = 0x646F7665636F7466
+    STREAMS = 0x646F7665636F7467
 
 
 async def acquire(connection: AsyncConnection, lock: TransactionLock) -> None:

@@ -154,6 +154,15 @@ async def exists(connection: Connection, event_id: str) -> bool:
     return rows.first() is not None
 
 
+async def any_missing(connection: Connection, events: Sequence[Event]) -> bool:
+    """Return whether one of some events is not recorded, although its conversation exists."""
+    ids = select(outbox.c.event_id).where(outbox.c.event_id.in_([event.id for event in events]))
+    recorded = set((await connection.execute(ids)).scalars())
+    missing = {event.conversation for event in events if event.id not in recorded}
+    known = select(streams.c.conversation).where(streams.c.conversation.in_(missing)).limit(1)
+    return bool(missing) and (await connection.execute(known)).first() is not None
+
+
 async def list_unpublished(
     connection: Connection, conversation: str, *, after: int, limit: int = 500
 ) -> list[Event]:

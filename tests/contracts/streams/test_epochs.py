@@ -11,6 +11,7 @@ from delivery.broker import epochs, jetstream_events
 from delivery.broker.connection import connect
 from delivery.broker.stream_config import LogUsage, StreamConfig, StreamIdentity
 from delivery.database.engine import Database
+from delivery.events import outbox
 from delivery.events.event import Event, EventType
 from delivery.events.replay import CaughtUp, Events, Reset, frames
 from migrated import migrated_sqlite
@@ -135,3 +136,29 @@ def test_the_days_of_the_log_need_an_hour_of_events() -> None:
     assert LogUsage.parse(minutes) == LogUsage(fill=0.5, days=None)
     half_a_day = _stream_info(bytes=50, messages=9, first_ts="2026-01-01T12:00:00Z")
     assert LogUsage.parse(half_a_day) == LogUsage(fill=0.5, days=1.0)
+
+
+async def test_a_stream_ahead_of_the_database_is_created_again(database: Database, tmp_path: Path) -> None:
+    """An event that SQL lacks begins an epoch on an empty stream; those that SQL has do not."""
+    layout, conversation, account = StreamConfig(max_bytes=500_000_000), "cnv_a", "acc_a"
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
+        nats_connection = await stack.enter_async_context(connect(server.url, token=server.token))
+        first = await epochs.open_streams(database, nats_connection, layout)
+        events = await stack.enter_async_context(jetstream_events.open_events(nats_connection, epoch=first))
+        async with database.begin() as connection:
+            await outbox.create_stream(connection, conversation=conversation, account=account, agent="agt_a")
+            recorded = await outbox.record(
+                connection, {conversation: [Event.now(EventType.JOB_STARTED, conversation, {})]}
+            )
+        known = recorded[conversation].events[0]
+        seq = await events.append(known, expected=0, account=account)
+        foreign = Event.now(EventType.JOB_STARTED, "cnv_of_another_database", {}).numbered(1)
+        await events.append(foreign, expected=0, account=account)
+        assert await epochs.open_streams(database, nats_connection, layout) == first
+        later = Event.now(EventType.JOB_STARTED, conversation, {}).numbered(2)
+        await events.append(later, expected=seq, account=account)
+        second = await epochs.open_streams(database, nats_connection, layout)
+        assert second != first
+        assert await events.tail(conversation, account=account) is None
+        assert await epochs.open_streams(database, nats_connection, layout) == second

@@ -122,6 +122,31 @@ async def test_a_copy_of_a_running_gateway_goes_on(tmp_path: Path) -> None:
         assert await process.events(said["conversationId"])
 
 
+async def test_a_database_put_back_beside_a_newer_event_log_goes_on(tmp_path: Path) -> None:
+    """The log begins again: readers get the events since then, none is taken for one that came before."""
+    async with gateway(tmp_path / "data") as process:
+        said = await start_turn(process, "!echo before", conversation="one")
+        await poll_until(process, f"/status/{said['turnId']}", is_finished)
+        await back_up(process.data, tmp_path / "copy")
+        said = await start_turn(process, "!echo forgotten", conversation="one")
+        await poll_until(process, f"/status/{said['turnId']}", is_finished)
+        assert "forgotten" in str(await process.events(said["conversationId"]))
+    for file in process.data.glob("dovecote.db*"):
+        file.unlink()
+    shutil.copy(tmp_path / "copy" / "dovecote.db", process.data)
+    async with gateway(process.data) as process:
+        again = await start_turn(process, "!echo again", conversation="one")
+        assert again["conversationId"] == said["conversationId"]
+        await poll_until(process, f"/status/{again['turnId']}", is_finished)
+        events = await process.events(again["conversationId"])
+        assert "forgotten" not in str(events)
+        assert again["turnId"] in {event.get("turn") for event in events}
+        assert [event["n"] for event in events] == [
+            events[0]["n"] + index for index, _event in enumerate(events)
+        ]
+        assert any("stream.created_again" in line for line in process.log)
+
+
 def test_a_backup_that_does_not_fit_fails_and_leaves_nothing(tmp_path: Path) -> None:
     """The command names the file and the reason, and a second try finds no remains in its way."""
     data = tmp_path / "data"
