@@ -58,6 +58,7 @@ from gateway.agents.clients.errors import (
 from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.port import ModelClient, ModelQuery
 from gateway.agents.clients.reply import TextJoiner
+from gateway.agents.port import ANY_TOOL
 
 pydantic_ai.BANNER_ENABLED = False
 
@@ -158,7 +159,7 @@ class LibraryModel(ModelClient):
         async with direct.model_request_stream(
             self._model,
             ModelMessagesTypeAdapter.validate_json(json.dumps(_library_form(query.messages))),
-            model_settings=self._settings,
+            model_settings=self._settings | _tool_choice(query),
             model_request_parameters=_parameters(query),
         ) as stream:
             async for event in stream:
@@ -196,6 +197,14 @@ def _parameters(query: ModelQuery) -> ModelRequestParameters:
     ]
     parts = [InstructionPart(content=query.instructions)] if query.instructions else None
     return ModelRequestParameters(function_tools=tools, instruction_parts=parts)
+
+
+def _tool_choice(query: ModelQuery) -> ModelSettings:
+    """Return the settings that require a tool, if one is required and offered."""
+    if query.required_tool == ANY_TOOL and query.tools:
+        return ModelSettings(tool_choice="required")
+    names = {one.name for one in query.tools}
+    return ModelSettings(tool_choice=[query.required_tool] if query.required_tool in names else "auto")
 
 
 def _stored_form(response: ModelResponse) -> ChatMessage:

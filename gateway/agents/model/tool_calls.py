@@ -20,6 +20,7 @@ MIN_UNIQUE_LENGTH = 16
 MAX_ID_LENGTH = 40
 MAX_SHOWN_ARGS = 200
 MAX_BROKEN_CALLS = 5
+_CHOICE_WORDS = ("tool_choice", "function_calling_config")
 
 
 class CallExecutor:
@@ -87,7 +88,7 @@ class CallExecutor:
 
 def is_choice_refused(error: ModelCallError) -> bool:
     """Return whether a server refused to require a tool, as models do that think before they answer."""
-    return isinstance(error, ModelRequestRefused) and "tool_choice" in error.detail
+    return isinstance(error, ModelRequestRefused) and any(word in error.detail for word in _CHOICE_WORDS)
 
 
 def pending_calls(calls: Sequence[ChatPart]) -> tuple[PendingToolCall, ...]:

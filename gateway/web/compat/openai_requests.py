@@ -27,7 +27,7 @@ from gateway.web.compat.openai_messages import (
     LenientRequest,
     Text,
 )
-from gateway.web.compat.openai_tools import MAX_SCHEMAS, ClientTool, ClientTools, check_tools, required_tool
+from gateway.web.compat.openai_tools import MAX_SCHEMAS, ClientTool, ClientTools, ToolRequest, required_tool
 from gateway.web.http.attachments import MAX_ATTACHMENTS, MAX_URL_LENGTH, AttachmentCreate
 from gateway.web.http.problems import invalid
 from sandbox.config import ConfigProblem as Fault
@@ -105,7 +105,7 @@ class ConversationReference(LenientRequest):
     id: Name
 
 
-class ChatCompletionCreate(LenientRequest):
+class ChatCompletionCreate(ToolRequest):
     """A chat completion request; `model` is the agent's name.
 
     `conversation` is an extension: an id or a name of the caller's, in which the agent remembers. Without it
@@ -118,8 +118,6 @@ class ChatCompletionCreate(LenientRequest):
     stream_options: StreamOptions | None = None
     conversation: Name | None = None
     n: Annotated[StrictInt, Field(ge=1, le=1)] | None = 1
-    tools: ClientTools | None = None
-    tool_choice: Any = None
     functions: NoTools = None
     response_format: FormatOption | None = None
 
@@ -127,11 +125,6 @@ class ChatCompletionCreate(LenientRequest):
     @classmethod
     def _refuse_functions(cls, given: Any, validate: Any) -> Any:
         return refuse_tools(given, validate)
-
-    @field_validator("tools")
-    @classmethod
-    def _check_tools(cls, given: tuple[ClientTool, ...] | None) -> Sequence[ClientTool] | None:
-        return check_tools(given)
 
     @property
     def conversation_name(self) -> str | None:
@@ -149,7 +142,7 @@ class TextOptions(LenientRequest):
     format: FormatOption | None = None
 
 
-class ResponseCreate(LenientRequest):
+class ResponseCreate(ToolRequest):
     """A response request; `model` is the agent's name.
 
     The agent remembers the conversation: that of `previous_response_id`, or the named one.
@@ -163,14 +156,7 @@ class ResponseCreate(LenientRequest):
     stream: StrictBool | None = False
     background: StrictBool | None = False
     metadata: Metadata | None = None
-    tools: ClientTools | None = None
-    tool_choice: Any = None
     text: TextOptions | None = None
-
-    @field_validator("tools")
-    @classmethod
-    def _check_tools(cls, given: tuple[ClientTool, ...] | None) -> Sequence[ClientTool] | None:
-        return check_tools(given)
 
     @model_validator(mode="after")
     def _one_conversation(self) -> ResponseCreate:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import Field, StrictStr, model_validator
+from pydantic import Field, StrictStr, ValidationInfo, field_validator, model_validator
 
 from gateway.agents.port import ANY_TOOL, ToolSpec
 from gateway.tools.executor import TOOLS
@@ -67,3 +67,32 @@ def required_tool(choice: object) -> str:
     function = choice.get("function")
     name = (function if isinstance(function, Mapping) else choice).get("name")
     return name if choice.get("type") == "function" and isinstance(name, str) else ""
+
+
+def _check_choice(choice: object, tools: Sequence[ClientTool] | None) -> object:
+    """Return a `tool_choice` that the tools of its request allow; raises ValueError."""
+    if choice is None or choice in ("none", "auto", "required"):
+        return choice
+    name = required_tool(choice)
+    if not name:
+        raise ValueError("give 'none', 'auto', 'required' or a function of the field tools")
+    if name not in {tool.name for tool in tools or ()}:
+        raise ValueError(f"no function named {name[:60]!r} is in the field tools")
+    return choice
+
+
+class ToolRequest(LenientRequest):
+    """What requests of both forms say about tools."""
+
+    tools: ClientTools | None = None
+    tool_choice: Any = None
+
+    @field_validator("tools")
+    @classmethod
+    def _check_names(cls, given: tuple[ClientTool, ...] | None) -> Sequence[ClientTool] | None:
+        return check_tools(given)
+
+    @field_validator("tool_choice")
+    @classmethod
+    def _check_name(cls, given: Any, others: ValidationInfo) -> Any:
+        return _check_choice(given, others.data["tools"]) if "tools" in others.data else given

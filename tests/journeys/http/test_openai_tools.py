@@ -252,7 +252,7 @@ async def test_a_message_instead_of_a_result_cancels_it_after_kill_9_too(tool_ga
 
 @pytest.mark.parametrize(
     ("choice", "sent"),
-    [("required", "required"), (NAMED_CHOICE, NAMED_CHOICE), ("auto", "auto"), ("unknown", "auto")],
+    [("required", "required"), (NAMED_CHOICE, NAMED_CHOICE), ("auto", "auto"), (None, "auto")],
 )
 async def test_a_required_tool_is_required_of_the_first_response(
     tool_gateway: ToolGateway, choice: Any, sent: Any
@@ -281,13 +281,16 @@ async def test_a_model_that_cannot_be_required_to_call_is_offered_the_tool(tool_
 
 
 async def test_tools_that_cannot_work_are_refused(tool_gateway: ToolGateway) -> None:
-    """Names of the agent's own tools, repeated names, other kinds, and unknown calls are 422."""
+    """Names of the agent's own tools, repeated names, other kinds, unknown choices and calls are 422."""
     create: Any = tool_gateway.client.chat.completions.create
     own = {"type": "function", "function": {"name": "bash", "parameters": {}}}
     refused: list[dict[str, Any]] = [
         {"tools": [own]},
         {"tools": [CHAT_TOOL, CHAT_TOOL]},
         {"tools": [{"type": "web_search"}]},
+        {"tool_choice": NAMED_CHOICE},
+        {"tools": [CHAT_TOOL], "tool_choice": {"type": "function", "function": {"name": "weathr"}}},
+        {"tools": [CHAT_TOOL], "tool_choice": "sometimes"},
         {"messages": [*asked("x"), {"role": "tool", "tool_call_id": "call_0", "content": "y"}]},
     ]
     for wrong in refused:

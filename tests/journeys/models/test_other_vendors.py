@@ -10,7 +10,7 @@ import pytest
 
 from agent_tools import RecordingTools, agent_spec, approve, collect_steps, turn_input
 from gateway.agents.model import Vendors, open_model_agent
-from gateway.agents.port import ApprovalRequired, Delta, Finished, MessageCompleted, OutputFormat
+from gateway.agents.port import ANY_TOOL, ApprovalRequired, Delta, Finished, MessageCompleted, OutputFormat
 from vendor_servers import VendorAnswer, VendorServer, vendor_server
 
 
@@ -83,3 +83,20 @@ def _instructions(body: Mapping[str, Any]) -> str:
     """Return the instructions of a request to Anthropic or Google."""
     text: str = (body["system"] if "system" in body else body["systemInstruction"]["parts"])[0]["text"]
     return text
+
+
+@pytest.mark.parametrize(
+    ("required", "sent"),
+    [
+        ("bash", {"mode": "ANY", "allowedFunctionNames": ["bash"]}),
+        (ANY_TOOL, {"mode": "ANY"}),
+        ("a_tool_that_the_agent_lost", {"mode": "VALIDATED"}),
+    ],
+)
+async def test_google_gets_the_tool_that_is_required(required: str, sent: Mapping[str, Any]) -> None:
+    """The first request requires it, and the next one leaves the choice to the model."""
+    async with vendor_server() as server, open_model_agent(vendors_of(server)) as agent:
+        given = turn_input(agent_spec(models=("google:gemini-loopback",)), required_tool=required)
+        await collect_steps(agent, given, RecordingTools())
+    choices = [body["toolConfig"]["functionCallingConfig"] for body in server.bodies]
+    assert choices == [sent, {"mode": "VALIDATED"}]
