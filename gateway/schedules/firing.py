@@ -22,6 +22,7 @@ from gateway.conversations.notices import post_notice
 from gateway.conversations.submissions.submission import QueueFull, Submission
 from gateway.conversations.submissions.submissions import Submissions
 from gateway.schedules.heartbeat import heartbeat_request
+from gateway.schedules.recurrence import InvalidRecurrence
 from gateway.schedules.schedules import recurrence_of
 from gateway.store.conversations import conversations
 from gateway.store.conversations import schedules as store
@@ -76,18 +77,26 @@ class Occurrence:
 
 
 def plan_occurrence(schedule: Schedule, due: datetime, now: datetime) -> Occurrence:
-    """Return what happens at `now` for the time `due`, by the schedule's rule for missed times."""
+    """Return what happens at `now` for the time `due`, by the schedule's rule for missed times.
+
+    A schedule whose following time cannot be told, as its time zone is gone, is paused.
+    """
     recurrence = recurrence_of(schedule)
     made_up_for = due if schedule.missed is MissedRule.ALL else max(due, now)
-    following = recurrence.next_after(made_up_for, since=due)
     starts = now - due <= GRACE or schedule.missed is not MissedRule.SKIP
+    try:
+        following = recurrence.next_after(made_up_for, since=due)
+        state = ScheduleState.ENDED if following is None else schedule.state
+        note = "" if starts else MISSED_NOTE
+    except InvalidRecurrence as error:
+        following, state, note = None, ScheduleState.PAUSED, error.detail
     after = replace(
         schedule,
         next_at=following,
-        state=ScheduleState.ENDED if following is None else schedule.state,
+        state=state,
         last_at=due if starts else schedule.last_at,
         fired=schedule.fired + 1,
-        note="" if starts else MISSED_NOTE,
+        note=note,
     )
     return Occurrence(starts=starts, after=after)
 

@@ -1,7 +1,7 @@
 """When a schedule is due: once, at intervals, or by a cron expression in a time zone.
 
-Cron expressions have five fields and follow Debian's cron: a time that daylight saving skips is due right
-after the gap, and a time that occurs twice is due once, unless it is due every hour or more often.
+Cron expressions have five fields: a time that daylight saving skips is due right after the gap, and a time
+that occurs twice is due once, unless the expression is due every hour.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 from pydantic import TypeAdapter, ValidationError
+
+from gateway.schedules.cron_times import next_cron_time
 
 MIN_INTERVAL = timedelta(seconds=60)
 MAX_INTERVAL = timedelta(days=3660)
@@ -54,13 +56,14 @@ class Recurrence:
         return due
 
     def next_after(self, moment: datetime, *, since: datetime) -> datetime | None:
-        """Return the first time after `moment`, or None; `since` is an earlier time of an interval."""
+        """Return the first time after `moment`, or None; `since` is an earlier time of an interval.
+
+        Raises InvalidRecurrence if this machine no longer knows the time zone.
+        """
         if self.every is not None:
             return since + self.every * max((moment - since) // self.every + 1, 1)
         if self.cron is not None:
-            local = moment.astimezone(ZoneInfo(self.timezone))
-            found = next(CronSim(self.cron, local), None)
-            return None if found is None else found.astimezone(UTC)
+            return next_cron_time(self.cron, _zone(self.timezone), moment)
         return None
 
 
@@ -86,7 +89,7 @@ def parse_recurrence(
         at=_parse_at(at, now) if at is not None else None,
         every=parse_interval(every) if every is not None else None,
         cron=_parse_cron(cron, now) if cron is not None else None,
-        timezone=_parse_timezone(timezone),
+        timezone=_zone(timezone).key,
     )
     recurrence.first(now)
     return recurrence
@@ -136,9 +139,9 @@ def _parse_cron(cron: str, now: datetime) -> str:
     return " ".join(fields)
 
 
-def _parse_timezone(name: str) -> str:
+def _zone(name: str) -> ZoneInfo:
     try:
-        return ZoneInfo(name).key
+        return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise InvalidRecurrence(
             "timezone", f"there is no time zone {name[:60]!r}; use a name of IANA, such as Europe/Berlin"

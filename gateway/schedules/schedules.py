@@ -11,7 +11,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
 from delivery.events.event import new_id
 from gateway.config.settings import Settings
-from gateway.schedules.recurrence import Recurrence
+from gateway.schedules.recurrence import InvalidRecurrence, Recurrence
 from gateway.store.conversations import schedules as store
 from gateway.store.conversations.schedules import MissedRule, Schedule, ScheduleKind, ScheduleState
 
@@ -184,4 +184,8 @@ def resumed(schedule: Schedule, now: datetime) -> Schedule:
         return schedule
     if schedule.state is ScheduleState.ENDED or (schedule.at is not None and schedule.at <= now):
         raise ScheduleEnded("the schedule's time has passed; give it a new one")
-    return replace(schedule, state=ScheduleState.ACTIVE, next_at=recurrence_of(schedule).first(now))
+    try:
+        following = recurrence_of(schedule).first(now)
+    except InvalidRecurrence as error:
+        raise ScheduleEnded(f"{error.detail}; give it a new time") from None
+    return replace(schedule, state=ScheduleState.ACTIVE, next_at=following, note="")

@@ -176,6 +176,22 @@ async def test_a_full_queue_delays_and_loses_nothing(database: Database) -> None
     assert (await inputs(harness)).count("look") == 1
 
 
+async def test_a_schedule_without_a_time_zone_delays_no_other(harness: IngressHarness) -> None:
+    """One whose zone is no longer in the time zone database is paused, and the others that are due fire."""
+    gone = await add(harness, text="gone", recurrence=Recurrence(cron="0 9 * * *"))
+    async with harness.database.begin() as connection:
+        await store.update_schedule(
+            connection, gone, replace(gone, timezone="Mars/Olympus", next_at=START - HOUR)
+        )
+    await add(harness)
+    await firing(harness, START).fire_due()
+    assert (await inputs(harness))[-2:] == ["gone", "look"]
+    async with harness.database.read() as connection:
+        after = await store.get(connection, harness.account, gone.id)
+    assert after is not None
+    assert (after.state, after.next_at) == (ScheduleState.PAUSED, None)
+
+
 async def test_the_accounts_take_turns(harness: IngressHarness) -> None:
     """A schedule of another account is in the first batch although more of the first account are due."""
     other = await open_ingress_harness(harness.database, name="two")

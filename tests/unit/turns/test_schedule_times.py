@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from gateway.schedules.chat_times import parse_when
 from gateway.schedules.firing import GRACE, plan_occurrence
 from gateway.schedules.recurrence import InvalidRecurrence, Recurrence, parse_recurrence
+from gateway.schedules.schedules import ScheduleEnded, resumed
 from gateway.store.conversations.schedules import MissedRule, Schedule, ScheduleKind, ScheduleState
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)  # a Sunday
 BERLIN = "Europe/Berlin"
+LORD_HOWE = "Australia/Lord_Howe"
 
 
 def schedule(**changes: object) -> Schedule:
@@ -91,6 +93,43 @@ def test_cron_follows_daylight_saving() -> None:
         hours.append(found - moment)
         moment = found
     assert set(hours[1:]) == {timedelta(hours=1)}
+
+
+@pytest.mark.parametrize(
+    ("zone", "from_", "cron", "local"),
+    [
+        (BERLIN, "2027-03-28T00:30", "0 */2 * * *", "03:00 04:00 06:00"),
+        (BERLIN, "2027-10-31T00:30", "0 */2 * * *", "02:00 04:00 06:00"),
+        (BERLIN, "2027-10-31T01:45", "*/30 * * * *", "02:00 02:30 02:00 02:30 03:00"),
+        ("America/New_York", "2027-03-14T00:30", "15 */2 * * *", "03:00 04:15 06:15"),
+        ("America/New_York", "2027-11-07T00:45", "30 * * * *", "01:30 01:30 02:30"),
+        (LORD_HOWE, "2027-10-03T00:30", "0 */2 * * *", "02:30 04:00 06:00"),
+        (LORD_HOWE, "2027-04-04T00:30", "0 */2 * * *", "02:00 04:00 06:00"),
+        (LORD_HOWE, "2027-04-04T00:45", "45 * * * *", "01:45 01:45 02:45"),
+        ("Africa/Cairo", "2027-04-29T22:30", "0 */2 * * *", "01:00 02:00 04:00"),
+    ],
+)
+def test_cron_times_on_days_when_clocks_change(zone: str, from_: str, cron: str, local: str) -> None:
+    """No time is lost and none is due twice, unless clocks show it twice and every hour is wanted."""
+    recurrence, moment, found = Recurrence(cron=cron, timezone=zone), datetime.fromisoformat(from_), []
+    due = moment.replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
+    for _expected in local.split():
+        following = recurrence.next_after(due, since=due)
+        assert following is not None
+        assert following > due
+        found.append(f"{following.astimezone(ZoneInfo(zone)):%H:%M}")
+        due = following
+    assert " ".join(found) == local
+
+
+def test_a_schedule_whose_time_zone_is_gone_fires_and_is_paused() -> None:
+    """The due time starts what it starts; its note names the zone, and it cannot be resumed as it is."""
+    gone = schedule(every_seconds=None, cron="0 9 * * *", timezone="Mars/Olympus")
+    found = plan_occurrence(gone, NOW, NOW)
+    assert (found.starts, found.after.state, found.after.next_at) == (True, ScheduleState.PAUSED, None)
+    assert "Mars/Olympus" in found.after.note
+    with pytest.raises(ScheduleEnded, match="Mars/Olympus"):
+        resumed(found.after, NOW)
 
 
 @given(
