@@ -13,7 +13,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.deliveries.transactions import Transaction
 from gateway.config.settings import Settings
-from gateway.conversations.submissions.conversation_lookup import create_conversation
+from gateway.conversations.submissions.conversation_lookup import AGENT_GONE, create_conversation
 from gateway.records.bootstrap import Defaults, ensure_defaults
 from gateway.records.declared import ChangeKind, DeclaredRecords, RecordChange, declared_problems
 from gateway.records.errors import InvalidRecord
@@ -37,7 +37,6 @@ from gateway.schedules.schedules import (
 from gateway.store.accounts import records as record_store
 from gateway.store.conversations import conversations
 from gateway.store.conversations import schedules as store
-from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.schedules import MissedRule, Schedule, ScheduleKind, ScheduleState
 from sandbox.config import ConfigProblem
 
@@ -188,9 +187,13 @@ async def _conversation(connection: Connection, account: str, declared: _Declare
     if agent is None:
         raise _problem(f"{below}/agent", f"there is no agent {declared.agent!r} in this account")
     found = await conversations.get(connection, account, declared.conversation)
-    if found is not None and declared.agent is not None and found.agent != agent.id:
-        raise _problem(f"{below}/agent", await _describe_owner(connection, found))
     if found is not None:
+        owner = await record_store.get_by_id(connection, found.agent)
+        if owner is None:
+            raise _problem(f"{below}/conversation", AGENT_GONE)
+        if declared.agent is not None and owner.id != agent.id:
+            remedy = "name that agent, or another conversation"
+            raise _problem(f"{below}/agent", f"the conversation belongs to agent {owner.name!r}: {remedy}")
         return found.id
     if declared.conversation.startswith("cnv_"):
         raise _problem(f"{below}/conversation", f"there is no conversation {declared.conversation!r}")
@@ -198,14 +201,6 @@ async def _conversation(connection: Connection, account: str, declared: _Declare
         Transaction(connection), account=account, agent=agent.id, name=declared.conversation
     )
     return made.id
-
-
-async def _describe_owner(connection: Connection, conversation: Conversation) -> str:
-    """Return whose conversation it is, and how a table goes on."""
-    owner = await record_store.get_by_id(connection, conversation.agent)
-    if owner is None:
-        return "the conversation belongs to an agent that no longer exists: name another conversation"
-    return f"the conversation belongs to agent {owner.name!r}: name that agent, or another conversation"
 
 
 async def _update(

@@ -13,6 +13,8 @@ from gateway.store.accounts import records
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation, ConversationExists
 
+AGENT_GONE = "the conversation belongs to an agent that no longer exists: name another conversation"
+
 
 async def get_or_create_conversation(tx: Transaction, submission: Submission) -> Conversation:
     """Return the conversation that a submission names, or create it; raises UnknownTarget, WrongAgent."""
@@ -29,6 +31,17 @@ async def get_or_create_conversation(tx: Transaction, submission: Submission) ->
         )
     except ConversationExists:  # made by another request at the same moment
         return await get_or_create_conversation(tx, submission)
+
+
+async def get_or_create_lasting_conversation(tx: Transaction, submission: Submission) -> Conversation:
+    """Return the conversation for turns that begin later, so its agent must exist.
+
+    Raises UnknownTarget, WrongAgent.
+    """
+    found = await get_or_create_conversation(tx, submission)
+    if await records.get_by_id(tx.connection, found.agent) is None:
+        raise UnknownTarget(AGENT_GONE)
+    return found
 
 
 async def _with_agent(tx: Transaction, conversation: Conversation, submission: Submission) -> Conversation:

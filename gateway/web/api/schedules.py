@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field, StrictBool, StrictStr
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.deliveries.transactions import Transaction
-from gateway.conversations.submissions.conversation_lookup import get_or_create_conversation
+from gateway.conversations.submissions.conversation_lookup import get_or_create_lasting_conversation
 from gateway.conversations.submissions.submission import (
     QueueFull,
     Submission,
@@ -295,7 +295,7 @@ async def _conversation(call: ApiCall[ScheduleCreate, NoContent], tx: Transactio
         conversation=call.body.conversation,
     )
     try:
-        return (await get_or_create_conversation(tx, submission)).id
+        return (await get_or_create_lasting_conversation(tx, submission)).id
     except UnknownTarget as error:
         pointer = "/agent" if isinstance(error, UnknownAgent) else "/conversation"
         raise invalid_field(pointer, str(error)) from None

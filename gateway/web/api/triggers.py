@@ -11,7 +11,7 @@ from delivery.database.clock import utc_now
 from delivery.events.event import new_id
 from delivery.webhooks.signing import BadSignature, new_secret
 from gateway.accounts.vault import AssociatedData, DecryptionFailed, associated_data
-from gateway.conversations.submissions.conversation_lookup import get_or_create_conversation
+from gateway.conversations.submissions.conversation_lookup import get_or_create_lasting_conversation
 from gateway.conversations.submissions.submission import (
     IdempotencyKeyReused,
     QueueFull,
@@ -105,7 +105,7 @@ async def create(call: ApiCall[TriggerCreate, NoContent]) -> TriggerCreated:
         if await store.count(tx.connection, call.account) >= MAX_TRIGGERS:
             raise HttpProblem(429, f"the account has {MAX_TRIGGERS} triggers, which is the limit: delete one")
         try:
-            conversation = await get_or_create_conversation(tx, submission)
+            conversation = await get_or_create_lasting_conversation(tx, submission)
         except UnknownTarget as error:
             pointer = "/agent" if isinstance(error, UnknownAgent) else "/conversation"
             raise invalid_field(pointer, str(error)) from None

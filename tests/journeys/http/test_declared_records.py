@@ -292,9 +292,10 @@ async def test_a_schedule_of_a_renamed_agent_names_the_remedies(api: ApiServer) 
     await apply(api, DeclaredRecords(agents={"old": {}}))
     await apply_schedules(api, report={**REPORT, "agent": "old"})
     await apply(api, DeclaredRecords(agents={"new": {}}))
-    with pytest.raises(InvalidRecord) as refused:
-        await apply_schedules(api, report={**REPORT, "agent": "new"})
-    assert "belongs to an agent that no longer exists: name another conversation" in str(refused.value)
+    for agent in ({}, {"agent": "new"}):
+        with pytest.raises(InvalidRecord) as refused:
+            await apply_schedules(api, report={**REPORT, **agent})
+        assert "belongs to an agent that no longer exists: name another conversation" in str(refused.value)
     await apply(api, DeclaredRecords(agents={"old": {}, "new": {}}))
     await apply_schedules(api, report={**REPORT, "conversation": "other", "agent": "old"})
     with pytest.raises(InvalidRecord) as refused:

@@ -95,3 +95,21 @@ async def test_a_full_queue_names_the_time_of_the_next_attempt(tmp_path: Path) -
                     refused = answer.status, answer.headers["Retry-After"]
                     break
         assert refused == (429, "5")
+
+
+async def test_what_begins_later_needs_an_agent_that_exists(tmp_path: Path) -> None:
+    """For the conversation of a deleted agent there is neither a new trigger nor a new schedule."""
+    async with gateway(tmp_path / "data") as process, process.http() as session:
+        async with session.post("/accounts/me/agents", json={"name": "old"}) as answer:
+            assert answer.status == 201, await answer.text()
+        turn = {"input": "!echo x", "conversation": "reports"}
+        async with session.post("/agents/old/turns", json=turn) as answer:
+            assert answer.status == 202, await answer.text()
+        async with session.delete("/accounts/me/agents/old") as answer:
+            assert answer.status == 204, await answer.text()
+        later = {PATH: {"template": "x"}, "/accounts/me/schedules": {"text": "x", "every": "PT1H"}}
+        for path, fields in later.items():
+            async with session.post(path, json=fields | {"conversation": "reports"}) as answer:
+                problem = await answer.json()
+            assert (answer.status, problem["errors"][0]["pointer"]) == (422, "/conversation"), problem
+            assert "an agent that no longer exists" in problem["errors"][0]["detail"]
