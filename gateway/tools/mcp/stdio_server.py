@@ -31,34 +31,53 @@ PROTOCOL_VERSION = "2025-06-18"
 LIST_TIMEOUT = 60.0
 """Seconds to start a server and list its tools. Some are downloaded at their first start."""
 
-_FIRST, _SECOND = "dovecote-initialize", "dovecote-request"
+_OWN = "dovecote-"
+_FIRST, _SECOND = f"{_OWN}initialize", f"{_OWN}request"
 _CHANGED = "notifications/tools/list_changed"
 
 _NOT_SENT = 1
 """The script's exit code for a failure before the request was sent; any other failure came after it."""
 
-_FIND_MESSAGE = r"""
-index($0, value) {
+_PARSE = r"""
   line = $0; gsub(/\\./, "", line)
-  pieces = split(line, piece, "\""); depth = valid = named = answered = 0
+  pieces = split(line, piece, "\""); depth = 0; split("", shown)
   for (i = 1; i <= pieces; i += 2) {
     if (depth == 1 && piece[i] ~ /^[ \t]*:/) {
-      text = piece[i] ~ /^[ \t]*:[ \t]*$/ ? piece[i + 1] : ""
-      if (piece[i - 1] == "jsonrpc") valid = text == "2.0"
-      if (piece[i - 1] == field) named = text == value
-      if (piece[i - 1] ~ /^(result|error)$/) answered = 1
+      text = piece[i]; sub(/^[ \t]*:[ \t]*/, "", text); sub(/[ \t\r]*[,}].*/, "", text)
+      shown[piece[i - 1]] = text == "" ? "\"" piece[i + 1] "\"" : text
     }
     depth += gsub(/[[{]/, "", piece[i]) - gsub(/[]}]/, "", piece[i])
   }
-  whole = depth == 0 && $0 ~ /^[ \t]*[{]/ && $0 ~ /[}][ \t\r]*$/
-  if (whole && valid && named && (answered || field != "id")) { print; found = 1; exit }
-}
-END { exit !found }
+  whole = depth == 0 && $0 ~ /^[ \t]*[{]/ && $0 ~ /[}][ \t\r]*$/ && shown["jsonrpc"] == "\"2.0\""
+  answered = ("result" in shown) || ("error" in shown)
 """
-"""An awk program that prints the first line that is a message of the protocol with `value` in `field`.
+"""Lines of awk that say whether a line is a message of the protocol, and what its fields show.
 
 Servers also log on stdout, and may log the request itself. The line is split at its quotes, without the
 escaped ones, so that every second piece is a text and the brackets of the others give the depth of a key.
+"""
+
+_FIND_MESSAGE = f"""
+index($0, value) {{{_PARSE}
+  if (whole && shown[field] == "\\"" value "\\"" && (answered || field != "id")) {{ print; found = 1; exit }}
+}}
+END {{ exit !found }}
+"""
+"""An awk program that prints the first line that is a message of the protocol with `value` in `field`."""
+
+_ANSWER_REQUESTS = f"""
+index($0, "\\"method\\"") {{{_PARSE}
+  id = shown["id"]
+  if (!whole || answered || id !~ /^("[^"]*"|-?[0-9]+)$/ || id ~ /^"{_OWN}/ || ++seen <= skip) next
+  said = "\\"error\\":{{\\"code\\":-32601,\\"message\\":\\"Method not found\\"}}"
+  if (shown["method"] == "\\"ping\\"") said = "\\"result\\":{{}}"
+  print "{{\\"jsonrpc\\":\\"2.0\\",\\"id\\":" id "," said "}}"
+}}
+"""
+"""An awk program that prints an answer to each request of the server after the first `skip`.
+
+The handshake declares no features of a client, so the only request with a result is `ping`. A server that
+asks for input or for a model's answer all the same learns that there is none, and does not wait for it.
 """
 
 _SCRIPT = """
@@ -72,22 +91,32 @@ mkfifo "$dir/in"
 {exports}
 bash -c {command} < "$dir/in" > "$dir/out" 2> "$dir/err" &
 server=$!
+disown
 exec 3> "$dir/in"
-failure={not_sent}
+failure={not_sent}; size=0; answered=0
 fail() {{
   tail -c 2000 "$dir/err" >&2
   [ -z "$1" ] || echo "$1" >&2
   exit "$failure"
 }}
-find_message() {{ LC_ALL=C awk -v field="$1" -v value="$2" {find_message} "$dir/out"; }}
+output() {{ head -c {limit} "$dir/out" 2>/dev/null; }}
+find_message() {{ output | LC_ALL=C awk -v field="$1" -v value="$2" {find_message}; }}
+answer_requests() {{
+  output | LC_ALL=C awk -v skip="$answered" {answer_requests} > "$dir/answers"
+  answered=$((answered + $(wc -l < "$dir/answers")))
+  cat "$dir/answers" >&3 2>/dev/null
+}}
 wait_for() {{
-  until find_message id "$1" >/dev/null; do
+  while :; do
+    before=$size
+    size=$(($(wc -c < "$dir/out") + $(wc -c < "$dir/err")))
+    [ "$size" -gt {limit} ] && fail 'it wrote more than {limit} bytes'
+    find_message id "$1" >/dev/null && return
     if ! kill -0 -- -"$server" 2>/dev/null; then
       find_message id "$1" >/dev/null && return
       fail
     fi
-    size=$(($(wc -c < "$dir/out") + $(wc -c < "$dir/err")))
-    [ "$size" -gt {limit} ] && fail 'it wrote more than {limit} bytes'
+    [ "$size" -gt "$before" ] && answer_requests
     sleep 0.05
   done
 }}
@@ -208,6 +237,7 @@ class StdioMcpServer(McpServer):
             second=_SECOND,
             changed=_CHANGED,
             find_message=shlex.quote(_FIND_MESSAGE),
+            answer_requests=shlex.quote(_ANSWER_REQUESTS),
         )
 
 

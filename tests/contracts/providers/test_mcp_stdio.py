@@ -61,6 +61,16 @@ while read -r line; do
       sleep 0.3
       answer '{"content":[{"type":"text","text":"said \"id\": [{ and done"}]}'
       echo "answered $line" ;;
+    *curious*)
+      for asked in ping elicitation/create; do
+        echo "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"$asked\",\"params\":{\"message\":\"who?\"}}"
+        read -r reply
+      done
+      answer "{\"content\":[{\"type\":\"text\",\"text\":\"${reply//\"/}\"}]}" ;;
+    *flood*)
+      printf '{"jsonrpc":"2.0","id":%s,"result":{"text":"' "$id"
+      head -c 60000000 /dev/zero | tr '\0' x
+      echo '"}}' ;;
     *silence*) sleep SLEEP ;;
     *'"tools/call"'*)
       echo 'a line that is no message'
@@ -128,6 +138,14 @@ async def test_what_a_command_logs_on_stdout_is_no_answer(tool_context: ToolCont
     assert not server.take_list_changed()
 
 
+async def test_the_requests_of_a_command_are_answered(tool_context: ToolContext) -> None:
+    """A request for input gets an error, so that the call does not wait for its timeout."""
+    server, _seconds = await _install(tool_context, timeout=20)
+    result = await server.call_tool(tool_context, "greet", {"mode": "curious"})
+    content = to_tool_result(result, limit=1000).content
+    assert content == "{jsonrpc:2.0,id:7,error:{code:-32601,message:Method not found}}"
+
+
 async def test_a_command_reads_resources_and_announces_another_list(tool_context: ToolContext) -> None:
     """What it declares is known, a resource is read, and an announcement counts once."""
     server, _seconds = await _install(tool_context)
@@ -166,7 +184,7 @@ async def test_an_announcement_at_each_start_is_ignored(
 async def test_a_command_that_ends_or_is_missing_reports_its_error(tool_context: ToolContext) -> None:
     """The end of its stderr is the reason; one that had received the call may have run it."""
     server, _seconds = await _install(tool_context)
-    with pytest.raises(McpUnavailable, match="no such bird") as crashed:
+    with pytest.raises(McpUnavailable, match="answer: no such bird") as crashed:
         await server.call_tool(tool_context, "crash", {})
     assert crashed.value.may_have_run
     with pytest.raises(McpUnavailable, match="not JSON") as garbled:
@@ -176,6 +194,14 @@ async def test_a_command_that_ends_or_is_missing_reports_its_error(tool_context:
     with pytest.raises(McpUnavailable, match="no-such-server") as unsent:
         await missing.call_tool(tool_context, "greet", {})
     assert not unsent.value.may_have_run
+
+
+async def test_a_command_that_answers_too_much_ends_at_once(tool_context: ToolContext) -> None:
+    """The reason is the size of the answer, and not the time that reading it would take."""
+    server, _seconds = await _install(tool_context, timeout=20)
+    with pytest.raises(McpUnavailable, match="it wrote more than 4194304 bytes") as raised:
+        await server.call_tool(tool_context, "flood", {})
+    assert raised.value.may_have_run
 
 
 async def test_a_silent_command_ends_with_its_time(tool_context: ToolContext) -> None:
