@@ -48,6 +48,7 @@ FOREIGN: dict[str, str] = {
     "gateway/agents/clients/anthropic_messages.py": "_TOO_LONG _NO_CREDIT",
     "gateway/agents/clients/openai_chat.py": "_TOO_LONG _LIMITED",
     "gateway/agents/model/images.py": "_ABOUT_IMAGES",
+    "gateway/agents/model/schema_limits.py": "_DATE _TIME _UUID",
     "gateway/cli/doctor/upgrade.py": "_RUNNING _RELEASE",
     "gateway/cli/terminal/markdown.py": "_TASK _FENCE_LINE _CONTINUES_BLOCK _cells",
     "gateway/conversations/message_frame.py": "_FIELD",

@@ -1,8 +1,8 @@
 """Compare JSON with a schema of a client, in limited time.
 
 Checked are types, `required`, `properties`, `additionalProperties`, `items`, `enum`, `const`, `anyOf`,
-`oneOf`, `allOf` and references within the schema (JSON Schema, draft 2020-12). Other keywords are not: a
-pattern of a client could keep the gateway busy.
+`oneOf`, `allOf`, references within the schema (JSON Schema, draft 2020-12), and what `schema_limits` checks.
+Other keywords are not: a pattern of a client could keep the gateway busy.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.agents.model.schema_limits import MAX_SHOWN, find_beyond_limit
+
 MAX_STEPS = 20_000
 MAX_DEPTH = 100
-MAX_SHOWN = 80
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -53,6 +54,7 @@ class _Comparison:
             return None
         return (
             _find_in_value(schema, value, place)
+            or find_beyond_limit(schema, value, place)
             or self._find_in_choices(schema, value, place, depth + 1)
             or self._find_in_object(schema, value, place, depth + 1)
             or self._find_in_list(schema, value, place, depth + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -56,6 +57,37 @@ def test_a_value_that_matches(value: Any) -> None:
 def test_a_value_that_does_not_match(value: Any, words: str) -> None:
     """The first difference is named by its place."""
     assert (find_mismatch(PERSON, value) or "").startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad", "words"),
+    [
+        ({"minimum": 1, "maximum": 5}, (1, 5, 2.5), (0, 5.1), "less than 1|more than 5"),
+        ({"exclusiveMinimum": 0, "exclusiveMaximum": 1}, (0.5,), (0, 1), "not more than 0|not less than 1"),
+        ({"multipleOf": 5}, (0, 10, 2.5), (7,), "no multiple of 5"),
+        ({"minLength": 2, "maxLength": 3}, ("ab", "äöü"), ("a", "abcd"), "(less|more) than . characters"),
+        ({"minItems": 1, "maxItems": 2}, ([1], [1, 2]), ([], [1, 2, 3]), "(less|more) than . items"),
+        ({"maxProperties": 1}, ({}, {"a": 1}), ({"a": 1, "b": 2},), "more than 1 fields"),
+        ({"minimum": 9, "minLength": 9, "format": "uuid"}, (None, True, [], {}), (1, "a"), "than 9"),
+        (
+            {"format": "date-time"},
+            ("2026-11-29T10:00:00Z", "2026-11-29t10:00:00.25+01:00"),
+            ("2026-11-29", "2026-13-29T10:00:00Z", "2026-11-29T10:00:00", "now", "2" * 5000),
+            "the format date-time",
+        ),
+        ({"format": "date"}, ("2028-02-29",), ("2027-02-29", "20270228"), "the format date"),
+        ({"format": "time"}, ("10:00:00Z",), ("25:00:00Z", "10:00"), "the format time"),
+        ({"format": "uuid"}, ("01a2b3c4-0000-4000-8000-0123456789ab",), ("{0}", "1"), "the format uuid"),
+        ({"format": "email"}, ("ann@example.org",), ("ann", "a@b@c", "@"), "the format email"),
+        ({"format": "ipv4"}, ("127.0.0.1",), ("127.0.0.256", "::1"), "the format ipv4"),
+        ({"format": "ipv6"}, ("::1",), ("::g", "1.2.3.4"), "the format ipv6"),
+        ({"format": "color", "minLength": "2", "maximum": True}, ("a", 5), (), ""),
+    ],
+)
+def test_limits_and_formats(schema: dict[str, Any], good: Any, bad: Any, words: str) -> None:
+    """What exceeds a limit or lacks a format is named; other types, formats and limits do not count."""
+    assert [one for one in good if find_mismatch(schema, one) is not None] == []
+    assert [one for one in bad if not re.search(words, find_mismatch(schema, one) or "")] == []
 
 
 @pytest.mark.parametrize(
