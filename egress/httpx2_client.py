@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -89,19 +89,30 @@ class GuardedHttpx2Backend(httpcore2.AsyncNetworkBackend):
         await self._inner.sleep(seconds)
 
 
-class BoundedStream(httpx2.AsyncByteStream):
-    """The body of an answer; reading beyond the limit raises httpx2.ReadError."""
+Report = Callable[[str], None]
+"""Receives why an answer was not read to its end: an SDK may drop the error."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, limit: int) -> None:
+
+def _report_nothing(_reason: str) -> None:
+    """Leave it to the error."""
+
+
+class BoundedStream(httpx2.AsyncByteStream):
+    """The body of an answer; reading beyond the limit is reported and raises httpx2.ReadError."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, limit: int, report: Report = _report_nothing) -> None:
         self._inner = inner
         self._limit = limit
+        self._report = report
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         received = 0
         async for chunk in self._inner:
             received += len(chunk)
             if received > self._limit:
-                raise httpx2.ReadError(f"the answer is longer than {self._limit} bytes")
+                reason = f"the answer is longer than {self._limit} bytes"
+                self._report(reason)
+                raise httpx2.ReadError(reason)
             yield chunk
 
     async def aclose(self) -> None:
@@ -112,10 +123,11 @@ class BoundedStream(httpx2.AsyncByteStream):
 class GuardedHttpx2Transport(httpx2.AsyncHTTPTransport):
     """httpx2's transport with guarded connections and bounded answers; proxies are not used."""
 
-    def __init__(self, guard: EgressGuard, *, max_bytes: int) -> None:
+    def __init__(self, guard: EgressGuard, *, max_bytes: int, report: Report = _report_nothing) -> None:
         context = _tls_context()
         super().__init__(verify=context, trust_env=False)
         self._max_bytes = max_bytes
+        self._report = report
         # httpx2 has no parameter for the network backend, so its pool is replaced by an equal one.
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=context,
@@ -133,7 +145,7 @@ class GuardedHttpx2Transport(httpx2.AsyncHTTPTransport):
             await response.aclose()
             raise httpx2.RemoteProtocolError(problem, request=request)
         if isinstance(response.stream, httpx2.AsyncByteStream):
-            response.stream = BoundedStream(response.stream, self._max_bytes)
+            response.stream = BoundedStream(response.stream, self._max_bytes, self._report)
         return response
 
 
@@ -167,15 +179,17 @@ def open_httpx2_client(
     read_seconds: float,
     max_bytes: int,
     guards: Mapping[Origin, EgressGuard] = MappingProxyType({}),
+    report: Report = _report_nothing,
 ) -> httpx2.AsyncClient:
     """Return a client whose connections the guard checks; the caller closes it.
 
-    `guards` replace the guard for requests to some origins.
+    `guards` replace the guard for requests to some origins. `report` is told why an answer was cut.
     """
     return httpx2.AsyncClient(
-        transport=GuardedHttpx2Transport(guard, max_bytes=max_bytes),
+        transport=GuardedHttpx2Transport(guard, max_bytes=max_bytes, report=report),
         mounts={
-            str(origin): GuardedHttpx2Transport(one, max_bytes=max_bytes) for origin, one in guards.items()
+            str(origin): GuardedHttpx2Transport(one, max_bytes=max_bytes, report=report)
+            for origin, one in guards.items()
         },
         headers={**headers, "Accept-Encoding": "identity"},
         timeout=httpx2.Timeout(CONNECT_SECONDS, read=read_seconds),

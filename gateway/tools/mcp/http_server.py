@@ -224,6 +224,7 @@ class McpConnection:
         self._list_changed = list_changed
         self._stop = asyncio.Event()
         self._last_status = 0
+        self._cut = ""
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._holder = asyncio.create_task(self._hold())
 
@@ -246,6 +247,7 @@ class McpConnection:
 
     async def send(self, send: Callable[[Client], Awaitable[Answer]], *, timeout: float) -> Answer:
         """Send a request and return its answer; raises McpUnavailable, SessionGone, TokenRefused."""
+        self._cut = ""
         answer = asyncio.ensure_future(send(self._client.result()))
         try:
             await asyncio.wait({answer, self._holder}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -265,6 +267,8 @@ class McpConnection:
             await asyncio.wait({answer})
 
     async def _error(self, error: MCPError) -> Exception:
+        if self._cut:
+            return McpUnavailable(f"the connection to the MCP server broke: {self._cut}", may_have_run=True)
         if self._last_status == UNAUTHORIZED:
             return TokenRefused()
         if self._last_status in SESSION_REFUSED:
@@ -297,6 +301,10 @@ class McpConnection:
         if response.request.method == "POST":
             self._last_status = response.status_code
 
+    def _note_cut(self, reason: str) -> None:
+        """Note why an answer was cut, which the SDK does not report of an event stream."""
+        self._cut = reason
+
     async def _note_message(self, message: object) -> None:
         """Note that the server announced another list of tools."""
         if isinstance(message, ToolListChangedNotification):
@@ -312,6 +320,7 @@ class McpConnection:
             headers=headers,
             read_seconds=float(self._config.timeout) + CONNECT_TIMEOUT,
             max_bytes=MAX_ANSWER_BYTES,
+            report=self._note_cut,
         )
         http.event_hooks["response"].append(self._note_status)
         async with http:
