@@ -37,7 +37,8 @@ class JobReplicas:
         if self.replica is not None and job.replica not in (None, self.replica):
             raise RunsElsewhere(
                 f"the job {job.id} runs in a sandbox in the data directory of the replica {job.replica}: "
-                "ask again when that replica answers, or start it again on its data directory"
+                "ask again when that replica answers, or start it again on its data directory. If that is "
+                "gone, as after a restore, start one gateway alone with replicas = 1"
             )
 
 

@@ -140,7 +140,10 @@ async def test_a_job_is_left_to_the_replica_that_runs_it(database: Database, tmp
     other = ReconcilingProcess(harness, replica="two")
     await other.run_for(10 * START_TIMEOUT)
     assert await _state_of(harness, job) == (JobState.RUNNING, None)
-    await other.run_for(ELSEWHERE_SECONDS + 1)
+    with capture_logs() as lines:
+        await other.run_for(ELSEWHERE_SECONDS + 1)
+    (warned,) = [line["error"] for line in lines if line["event"] == "job.provider_unreachable"]
+    assert "start one gateway alone with replicas = 1" in warned
     async with harness.database.read() as connection:
         found = await jobs.get_by_id(connection, job.id)
     assert found is not None
