@@ -81,7 +81,7 @@ asks for input or for a model's answer all the same learns that there is none, a
 """
 
 _SCRIPT = """
-set -m
+set -m; missing=
 dir=$(mktemp -d) || exit 1
 trap '' PIPE
 trap 'kill -- -"$server" 2>/dev/null; rm -rf "$dir"' EXIT
@@ -89,6 +89,10 @@ cat > "$dir/requests"
 mkfifo "$dir/in"
 : > "$dir/out"; : > "$dir/err"
 {exports}
+for program in awk head sed tail wc; do
+  command -v "$program" >/dev/null || missing="$missing $program"
+done
+[ -z "$missing" ] || {{ echo "the sandbox has no$missing" >&2; exit 1; }}
 bash -c {command} < "$dir/in" > "$dir/out" 2> "$dir/err" &
 server=$!
 disown

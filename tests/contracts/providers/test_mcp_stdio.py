@@ -204,6 +204,14 @@ async def test_a_command_that_answers_too_much_ends_at_once(tool_context: ToolCo
     assert raised.value.may_have_run
 
 
+async def test_a_sandbox_without_the_programs_of_the_exchange_is_named(tool_context: ToolContext) -> None:
+    """Nothing was sent, and nothing waits for an answer that could not be read."""
+    server, _seconds = await _install(tool_context, env={"PATH": "/nowhere"}, timeout=5)
+    with pytest.raises(McpUnavailable, match="the sandbox has no awk head sed tail wc") as raised:
+        await server.call_tool(tool_context, "greet", {})
+    assert not raised.value.may_have_run
+
+
 async def test_a_silent_command_ends_with_its_time(tool_context: ToolContext) -> None:
     """The result says that the call may have run, and no process is left."""
     server, seconds = await _install(tool_context, timeout=2)
