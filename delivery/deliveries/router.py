@@ -28,8 +28,8 @@ QUEUES = {RouteKind.CHAT: WorkQueue.DELIVER, RouteKind.WEBHOOK: WorkQueue.HOOK}
 class Router:
     """Plans the deliveries of each route; `limits(channel)` returns a channel's text limits.
 
-    A reply longer than `max_messages` (0: any number) is sent as one message and a file. With `speech` the
-    last message of a turn is sent as a voice file as well.
+    A reply longer than `max_messages` (0: any number) is sent as one message and a file where
+    `accepts_files(channel)`. With `speech` the last message of a turn is sent as a voice file as well.
     """
 
     def __init__(
@@ -37,10 +37,12 @@ class Router:
         limits: Callable[[str], ChannelLimits],
         *,
         max_messages: int = MAX_MESSAGES,
+        accepts_files: Callable[[str], bool] = lambda _channel: True,
         speech: SpeechFormat | None = None,
     ) -> None:
         self._limits = limits
         self._max_messages = max_messages
+        self._accepts_files = accepts_files
         self._speech = speech
 
     async def plan(
@@ -102,8 +104,9 @@ class Router:
     def _text_parts(self, text_part: Part | None, route: Route) -> list[Part]:
         if text_part is None:
             return []
-        limits = self._limits(Address.decode(route.target).channel)
-        return rendering.split_part(text_part, limits, max_messages=self._max_messages)
+        channel = Address.decode(route.target).channel
+        most = self._max_messages if self._accepts_files(channel) else 0
+        return rendering.split_part(text_part, self._limits(channel), max_messages=most)
 
     @staticmethod
     def _plan_webhooks(event: Event, subscriptions: list[EndpointSubscription]) -> list[NewDelivery]:

@@ -73,6 +73,7 @@ def build_foundation(backing: BackingServices) -> Foundation:
         Router(
             channels.limits,
             max_messages=backing.settings.files.messages_before_file,
+            accepts_files=channels.accepts_files,
             speech=speech_format(backing.settings.speech),
         ),
         backing.wake_ups,

@@ -108,6 +108,11 @@ class OpenChannels:
         task = self._channels.get(channel)
         return task.plugin.limits if task else UNKNOWN_LIMITS
 
+    def accepts_files(self, channel: str) -> bool:
+        """Return whether bots can send files in a channel."""
+        task = self._channels.get(channel)
+        return task is None or ChannelFeature.UPLOAD in task.plugin.features
+
     def typing_seconds(self, channel: str) -> float:
         """Return how many seconds a typing indicator of the channel lasts."""
         return self.limits(channel).typing_seconds

@@ -10,7 +10,7 @@ from typing import Any
 
 from channels.inbox.simulator import SimulatedMessage, SimulatedPlatform
 from gateway_process import GatewayProcess, channel_env, reserve_port
-from openai_server import OpenAIServer
+from openai_server import OpenAIServer, Script
 from story_model import StoryModel
 
 
@@ -20,7 +20,7 @@ async def open_story(
     kind: str,
     settings: Mapping[str, Any],
     data: Path,
-    script: StoryModel | None = None,
+    script: Script | None = None,
 ) -> AsyncIterator[GatewayProcess]:
     """Run a gateway with the story's model and one channel, to which the platform posts."""
     async with OpenAIServer(script or StoryModel()) as model:
