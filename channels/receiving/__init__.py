@@ -1,1 +1,1 @@
-"""What receivers share that keep connections of their own and read what was missed."""
+"""What receivers share: rooms to read later, read positions, repeated calls, descriptions, status."""

@@ -25,11 +25,14 @@ _BOT: dict[int, type[ChannelError]] = {403: Undeliverable}
 _EXPIRED = {-216, -220, -155}
 """The access token is invalid, expired or refused."""
 
-_GONE = {-213, -201, -227}
-"""The person does not follow the Official Account, is unknown, or is banned."""
+_GONE = {-213, -227}
+"""The person does not follow the Official Account, or is banned."""
 
 _WINDOW = {-230, -232, -234, -211, -248}
 """The time in which messages are accepted is over, or its number of messages is used up."""
+
+_LACKS = {-204, -205, -209, -212, -219, -221, -223, -224, -320, -321}
+"""The Official Account or its app is disabled, not verified, or has no right to this call."""
 
 _OA: dict[int, type[ChannelError]] = {
     **dict.fromkeys(_EXPIRED, Unauthorized),
@@ -54,11 +57,11 @@ def oa_error(path: str, response: HttpResponse, code: object, message: str) -> C
     """Return the port's error for an answer of the Official Account API, whose status is mostly 200."""
     detail = f"{path}: {message or 'no message'} ({code if isinstance(code, int) else response.status})"
     if response.status == HTTPStatus.TOO_MANY_REQUESTS or code == -32:  # noqa: PLR2004
-        return RateLimited(response.retry_after or RETRY_SECONDS)
+        return RateLimited(response.retry_after or RETRY_SECONDS, scope="account")
     if not isinstance(code, int) or response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Ambiguous(detail)
     if code in _WINDOW:
         return WindowClosed(f"{detail}: {WINDOW}")
-    if code == -224:  # noqa: PLR2004
-        return NotPermitted("OA package", f"{detail}: the Official Account's package lacks this feature")
+    if code in _LACKS:
+        return NotPermitted("OA", f"{detail}: the Official Account or its app may not do this")
     return _OA.get(code, Rejected)(detail)

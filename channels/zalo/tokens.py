@@ -81,7 +81,7 @@ class ZaloAccessTokens:
         answer = mapping(response.json)
         access, following = clean(answer.get("access_token")), clean(answer.get("refresh_token"))
         if response.status == HTTPStatus.TOO_MANY_REQUESTS:
-            raise RateLimited(response.retry_after or RETRY_SECONDS)
+            raise RateLimited(response.retry_after or RETRY_SECONDS, scope="account")
         if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR or response.json is None:
             raise ChannelError(f"oa/access_token: HTTP {response.status}, and no tokens")
         if not access or not following:

@@ -27,6 +27,7 @@ from channels.message import (
     RoomMigrated,
     Update,
 )
+from channels.receiving.descriptions import describe_location, describe_poll
 from channels.telegram import commands, payloads
 from channels.telegram.commands import CommandText
 from channels.telegram.payloads import (
@@ -254,11 +255,9 @@ def _describe_shared(message: payloads.Message) -> str:
         where = f" ({place.latitude}, {place.longitude})" if place else ""
         return f"Place: {message.venue.title}, {message.venue.address}{where}"
     if message.location:
-        return f"Location: {message.location.latitude}, {message.location.longitude}"
+        return describe_location(message.location.latitude, message.location.longitude)
     if message.poll:
-        return "\n".join(
-            [f"Poll: {message.poll.question}", *(f"- {one.text}" for one in message.poll.options)]
-        )
+        return describe_poll(message.poll.question, (one.text for one in message.poll.options))
     if message.dice:
         return f"{message.dice.emoji} {message.dice.value}"
     if message.contact:

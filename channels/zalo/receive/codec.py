@@ -6,17 +6,34 @@ Account is {event_name, sender, recipient, message, timestamp}.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import mimetypes
+from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
-from channels.inbox.text import clean, identifier, mapping, mappings, unix_time
+from channels.inbox.text import (
+    UNKNOWN_MEDIA_TYPE,
+    bare_file_name,
+    clean,
+    identifier,
+    mapping,
+    mappings,
+    unix_time,
+)
 from channels.inbox.updates import find_mention, parse_update
 from channels.message import Address, Attachment, Author, Command, IgnoredUpdate, Message, RoomKind
+from channels.receiving.descriptions import UNREADABLE, describe_location, describe_stickers
 from channels.zalo.api import Bot
 
 __all__ = ["Bot", "decode"]
 
 _PICTURES = {"image", "gif", "photo"}
+_TYPES = dict.fromkeys(_PICTURES, "image/jpeg") | {"audio": "audio/mpeg", "voice": "audio/aac"}
+_FILES = {*_TYPES, "file", "video"}
+_WITHOUT_TEXT = {
+    "message.sticker.received": describe_stickers([""]),
+    "message.unsupported.received": UNREADABLE,
+}
 
 
 def decode(update: object, *, channel: str, bot: Bot) -> Message | Command | IgnoredUpdate:
@@ -42,9 +59,8 @@ def _bot_message(
     if author == bot.id:
         return IgnoredUpdate(reason="the bot's own message")
     photo = clean(message.get("photo") or message.get("photo_url"))
-    text = clean(message.get("text") or message.get("caption"))
-    if name == "message.sticker.received":
-        text = "[sticker]"
+    links = [("photo", {"url": photo}), ("voice", {"url": clean(message.get("voice_url"))})]
+    text = clean(message.get("text") or message.get("caption")) or _WITHOUT_TEXT.get(name, "")
     is_group = chat.get("chat_type") == "GROUP"
     mention, text = find_mention(text.strip(), bot.name) if is_group else (False, text.strip())
     common: dict[str, Any] = {
@@ -57,7 +73,7 @@ def _bot_message(
         "room": RoomKind.GROUP if is_group else RoomKind.DIRECT,
         "platform_id": number,
     }
-    return _finish(text, (photo,) if photo else (), common, mention=mention)
+    return parse_update(text, common, mention=mention, attachments=_attachments(links))
 
 
 def _oa_message(
@@ -66,10 +82,10 @@ def _oa_message(
     number, author = identifier(message.get("msg_id")), identifier(mapping(event.get("sender")).get("id"))
     if not number or not author:
         return IgnoredUpdate(reason="an event without a message or a sender")
-    rows = mappings(message.get("attachments"))
-    links = [(clean(row.get("type")), clean(mapping(row.get("payload")).get("url"))) for row in rows]
-    pictures = tuple(url for kind, url in links if kind in _PICTURES and url)
-    others = [f"[{kind}] {url}".strip() for kind, url in links if kind not in _PICTURES]
+    rows = [
+        (clean(row.get("type")), mapping(row.get("payload"))) for row in mappings(message.get("attachments"))
+    ]
+    others = [_describe(kind, payload) for kind, payload in rows if kind not in _FILES]
     common: dict[str, Any] = {
         "key": f"oa:{number}",
         "address": Address(channel=channel, room=author),
@@ -77,14 +93,31 @@ def _oa_message(
         "sent_at": unix_time(event.get("timestamp")),
         "platform_id": number,
     }
-    return _finish("\n".join([clean(message.get("text")).strip(), *others]).strip(), pictures, common)
+    text = "\n".join([clean(message.get("text")).strip(), *others]).strip()
+    return parse_update(text, common, mention=False, attachments=_attachments(rows))
 
 
-def _finish(
-    text: str, pictures: Sequence[str], common: dict[str, Any], *, mention: bool = False
-) -> Message | Command | IgnoredUpdate:
-    attachments = tuple(
-        Attachment(name=f"picture-{number}.jpg", media_type="image/jpeg", size=0, ref=url)
-        for number, url in enumerate(pictures, 1)
-    )
-    return parse_update(text, common, mention=mention, attachments=attachments)
+def _attachments(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[Attachment, ...]:
+    """Return the files among what a message holds, which have links."""
+    files = [(kind, payload) for kind, payload in rows if kind in _FILES and clean(payload.get("url"))]
+    return tuple(_attachment(kind, payload, number) for number, (kind, payload) in enumerate(files, 1))
+
+
+def _attachment(kind: str, payload: Mapping[str, Any], number: int) -> Attachment:
+    url = clean(payload["url"])
+    if kind in _PICTURES:
+        return Attachment(name=f"picture-{number}.jpg", media_type="image/jpeg", size=0, ref=url)
+    of_link = bare_file_name(urlsplit(url).path, otherwise=f"{kind}-{number}")
+    name = bare_file_name(payload.get("name"), otherwise=of_link)
+    media_type = mimetypes.guess_type(name)[0] or _TYPES.get(kind, UNKNOWN_MEDIA_TYPE)
+    return Attachment(name=name, media_type=media_type, size=0, ref=url)
+
+
+def _describe(kind: str, payload: Mapping[str, Any]) -> str:
+    """Return the words for what a message holds that is no file: a place, a sticker, a link, a card."""
+    place, link = mapping(payload.get("coordinates")), clean(payload.get("url"))
+    if place:
+        return describe_location(*(clean(str(place.get(name))) for name in ("latitude", "longitude")))
+    if kind == "sticker":
+        return describe_stickers([link])
+    return " ".join(filter(None, (f"[{kind}]", clean(payload.get("description")), link)))

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import structlog
+
+from channels.errors import Rejected
 from channels.inbox.plain import fit
 from channels.inbox.text import clean
 from channels.message import Address, Reply, SentMessage
 from channels.port import Sender
 from channels.zalo.api import ZaloApi
+from channels.zalo.errors import WindowClosed
 from channels.zalo.send.markup import parse_image
 from channels.zalo.settings import TEXT_LIMIT
+
+log = structlog.get_logger(__name__)
 
 
 class ZaloSender(Sender):
@@ -20,13 +26,17 @@ class ZaloSender(Sender):
         self._api = api
 
     async def send(self, address: Address, reply: Reply) -> SentMessage:
-        """Send one message; a text that is only an image is sent as a picture."""
-        text, image = clean(reply.text), parse_image(reply.text)
+        """Send one message; a text that is only an image is sent as a picture, or as a link if refused."""
+        image = parse_image(reply.text)
         if image is not None:
-            number = await self._api.send_image(address.room, image[0], image[1])
-        else:
-            number = await self._api.send_text(address.room, fit(text, TEXT_LIMIT))
-        return SentMessage(platform_id=number)
+            try:
+                return SentMessage(platform_id=await self._api.send_image(address.room, image[0], image[1]))
+            except WindowClosed:
+                raise
+            except Rejected as error:
+                log.warning("zalo.picture_refused", error=str(error))
+        text = fit(clean(reply.text), TEXT_LIMIT)
+        return SentMessage(platform_id=await self._api.send_text(address.room, text))
 
     async def typing(self, address: Address) -> None:
         """Show a bot as writing; an Official Account shows nothing."""

@@ -38,6 +38,8 @@ class Simulator(SimulatedPlatform):
         self.members = {ROOM}
         self.last_written = {PERSON: time.time()}
         self.files: dict[str, bytes] = {}
+        self.broken_pictures: set[str] = set()
+        """Links of pictures that Zalo cannot read."""
         self._numbers = count(1)
 
     def settings(self, **others: Any) -> dict[str, Any]:
@@ -123,6 +125,8 @@ class Simulator(SimulatedPlatform):
         text, chat = given.get("text", given.get("caption", "")), str(given.get("chat_id"))
         if chat not in self.members:
             return _refuse(403, "Forbidden: the bot was removed from the chat")
+        if given.get("photo") in self.broken_pictures:
+            return _refuse(400, "Bad Request: the photo cannot be read")
         if not text and "photo" not in given:
             return _refuse(400, "Bad Request: message text is empty")
         if len(text) > MAX_TEXT:
@@ -149,14 +153,15 @@ class Simulator(SimulatedPlatform):
         person, message = str(given["recipient"]["user_id"]), given["message"]
         if not self._is_allowed(request):
             return web.json_response({"error": -216, "message": "Access token is invalid"})
+        if any(one in self.broken_pictures for one in _pictures(message)):
+            return web.json_response({"error": -201, "message": "attachment is invalid!"})
         if person not in self.last_written:
             return web.json_response({"error": -213, "message": "User has not followed OA"})
         if time.time() - self.last_written[person] > WINDOW_SECONDS:
             return web.json_response({"error": -230, "message": "User has not interacted with OA recently"})
         if len(message.get("text", "")) > MAX_TEXT:
             return web.json_response({"error": -210, "message": "Message text is too long"})
-        elements = message.get("attachment", {}).get("payload", {}).get("elements", [{}])
-        number = self._add(person, message.get("text", ""), elements[0].get("url", ""))
+        number = self._add(person, message.get("text", ""), "".join(_pictures(message)))
         return web.json_response({"error": 0, "message": "Success", "data": {"message_id": number}})
 
     async def _renew(self, request: web.Request) -> web.Response:
@@ -203,12 +208,18 @@ class Simulator(SimulatedPlatform):
         body = self.oa_event(text, person=person, **message)
         return await self.post(body, {**oa_headers(body), "Content-Type": "application/json"})
 
-    def oa_event(self, text: str, *, person: str = PERSON, **message: Any) -> bytes:
-        """Return an event of the Official Account."""
+    def oa_event(self, text: str, *, person: str = PERSON, kind: str = "text", **message: Any) -> bytes:
+        """Return an event of the Official Account; other kinds than text have `attachments`."""
         about = {"msg_id": f"in-{next(self._numbers)}", "text": text, **message}
-        event = {"app_id": APP, "event_name": "user_send_text", "timestamp": str(_now())}
+        event = {"app_id": APP, "event_name": f"user_send_{kind}", "timestamp": str(_now())}
         people = {"sender": {"id": person}, "recipient": {"id": OA}}
         return json.dumps({**event, **people, "message": about}).encode()
+
+
+def _pictures(message: dict[str, Any]) -> list[str]:
+    """Return the links of the pictures in a message to a person."""
+    elements = message.get("attachment", {}).get("payload", {}).get("elements", [])
+    return [one["url"] for one in elements]
 
 
 def request_token(simulator: Simulator) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from channels.errors import ChannelError, RateLimited, Rejected, Unauthorized, Undeliverable
+from channels.errors import ChannelError, NotPermitted, RateLimited, Rejected, Unauthorized, Undeliverable
 from channels.message import Address, Message
 from channels.port import WebhookRequest
 from channels.testing.connections import CHANNEL, UpdateRecorder, open_connection, receiving
@@ -153,6 +153,49 @@ async def test_a_reply_that_is_an_image_is_sent_as_a_picture(platform: Simulator
         await app.sender.send(Address(channel=CHANNEL, room=room), reply)
     (shown,) = platform.messages()
     assert (shown.text, shown.raw) == ("the loft", "https://files.example.org/loft.png")
+
+
+@pytest.mark.parametrize("kind", ["bot", "oa"])
+async def test_a_picture_that_zalo_refuses_is_sent_as_a_link(platform: Simulator, kind: str) -> None:
+    """The person gets the caption and the link, and the chat stays open."""
+    settings = account(platform) if kind == "oa" else platform.settings()
+    address = Address(channel=CHANNEL, room=PERSON if kind == "oa" else ROOM)
+    link = "https://files.example.org/loft.png"
+    platform.broken_pictures.add(link)
+    async with open_connection(plugin, settings) as app:
+        await app.sender.send(address, make_reply(f"![the loft]({link})"))
+    assert [(one.text, one.raw) for one in platform.messages()] == [(f"the loft ({link})", "")]
+
+
+async def test_a_file_of_a_person_can_be_fetched(platform: Simulator) -> None:
+    """It has the name that the person gave it."""
+    platform.files["7"] = b"two pages"
+    sent = {"url": f"{platform.url}/files/7", "name": "báo cáo.pdf", "size": "9", "type": "pdf"}
+    recorder = UpdateRecorder()
+    body = platform.oa_event("", kind="file", attachments=[{"type": "file", "payload": sent}])
+    async with open_connection(plugin, account(platform)) as app:
+        assert (await app.receiver.receive(post(body), recorder.accept)).status == 200
+        (update,) = recorder.updates
+        assert isinstance(update, Message)
+        (file,) = update.attachments
+        assert (file.name, file.media_type) == ("báo cáo.pdf", "application/pdf")
+        assert b"".join([chunk async for chunk in app.sender.download(file.ref)]) == b"two pages"
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(-32, RateLimited), (-201, Rejected), (-221, NotPermitted), (-227, Undeliverable)],
+)
+async def test_what_zalo_refuses_is_the_fault_of_what_it_names(
+    platform: Simulator, code: int, error: type[ChannelError]
+) -> None:
+    """A wrong field is no dead chat, a limit is the whole account's, a missing right is the operator's."""
+    platform.fail("send", 200, {"error": code, "message": "why"})
+    async with open_connection(plugin, account(platform)) as app:
+        with pytest.raises(error, match="why" if code != -32 else "rate") as caught:
+            await app.sender.send(ADA, make_reply("hello"))
+    assert type(caught.value) is error
+    assert not isinstance(caught.value, RateLimited) or caught.value.scope == "account"
 
 
 async def test_a_persons_picture_can_be_fetched(platform: Simulator) -> None:
