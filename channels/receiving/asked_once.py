@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
@@ -11,6 +10,7 @@ import structlog
 
 from channels.errors import ChannelError
 from channels.receiving.attempts import attempt, concerns_one_room
+from channels.receiving.bounded_dict import BoundedDict
 
 MAX_REMEMBERED = 10_000
 ASK_AGAIN_SECONDS = 30.0
@@ -30,13 +30,12 @@ class AskedOnce(Generic[_Fact]):
         """`never` are the errors after which the platform is not asked again."""
         self._ask = ask
         self._never = never
-        self._facts: OrderedDict[str, _Fact | None] = OrderedDict()
-        self._failed_at: OrderedDict[str, float] = OrderedDict()
+        self._facts = BoundedDict[str, _Fact | None](MAX_REMEMBERED)
+        self._failed_at = BoundedDict[str, float](MAX_REMEMBERED)
 
     def remember(self, place: str, fact: _Fact | None) -> None:
         """Remember a fact of an event."""
         self._facts[place] = fact
-        _evict(self._facts)
 
     def known(self, place: str) -> _Fact | None:
         """Return a fact without asking."""
@@ -57,13 +56,7 @@ class AskedOnce(Generic[_Fact]):
                     raise
                 log.warning("channel.place_unknown", place=place, error=str(error))
                 self._failed_at[place] = time.monotonic()
-                _evict(self._failed_at)
         return self.known(place)
 
     def _may_ask(self, place: str) -> bool:
         return time.monotonic() - self._failed_at.get(place, float("-inf")) >= ASK_AGAIN_SECONDS
-
-
-def _evict(known: OrderedDict[str, _Fact]) -> None:
-    while len(known) > MAX_REMEMBERED:
-        known.popitem(last=False)

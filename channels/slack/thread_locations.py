@@ -8,16 +8,16 @@ during a gap.
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 
 import structlog
 
 from channels.message import Address
 from channels.port import RECENT_PREFIX, ChannelState
+from channels.receiving.bounded_dict import BoundedDict
 from channels.slack.workspaces import ENTERPRISE, TEAM
 
-ROOM_PREFIX = "room:"
+ROOM_PREFIX, TEAM_PREFIX = "room:", "team:"
 THREAD_PREFIX = f"{RECENT_PREFIX}thread:"
 RECEIVED_UNTIL = "received-until"
 MAX_REMEMBERED = 10_000
@@ -58,7 +58,7 @@ class ThreadLocations:
 
     def __init__(self, state: ChannelState) -> None:
         self._state = state
-        self._noted: OrderedDict[str, None] = OrderedDict()
+        self._noted = BoundedDict[str, None](MAX_REMEMBERED)
 
     async def note_room(self, address: Address) -> None:
         """Note the room of a message."""
@@ -72,6 +72,10 @@ class ThreadLocations:
             await self._note(THREAD_PREFIX + ThreadLocation.of(address, thread=address.thread).encode())
         except Exception as error:  # noqa: BLE001 - a message is sent whether or not it is noted
             log.warning("slack.thread_save_failed", error=repr(error))
+
+    async def note_team(self, person: str, team: str) -> None:
+        """Note the workspace of a person of another one (Slack Connect), as streams for them name it."""
+        await self._note(TEAM_PREFIX + person, team)
 
     async def rooms(self) -> list[ThreadLocation]:
         """Return the noted rooms."""
@@ -92,11 +96,9 @@ class ThreadLocations:
         """Note that the app receives now, and that what it missed before is noted as unread."""
         await self._state.set({RECEIVED_UNTIL: f"{time.time():.0f}"})
 
-    async def _note(self, name: str) -> None:
-        """Store a name once in this process."""
+    async def _note(self, name: str, value: str = "1") -> None:
+        """Store a name with a value once in this process."""
         if name in self._noted:
             return
-        await self._state.set({name: "1"})
+        await self._state.set({name: value})
         self._noted[name] = None
-        if len(self._noted) > MAX_REMEMBERED:
-            self._noted.popitem(last=False)

@@ -7,7 +7,6 @@ gateway; it is accepted once, and a repetition after a restart has the same key.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,6 +21,7 @@ from channels.errors import NotPermitted, Rejected, Undeliverable
 from channels.inbox.text import mapping
 from channels.receiving.asked_once import AskedOnce
 from channels.receiving.attempts import attempt
+from channels.receiving.bounded_dict import BoundedDict
 from channels.receiving.read_markers import ReadMarker, ReadMarkers
 
 Raw = Mapping[str, Any]
@@ -81,7 +81,7 @@ class Backfill:
         self._minutes = minutes
         self._session = ""
         self._default_start = 0
-        self._emitted: OrderedDict[str, None] = OrderedDict()
+        self._emitted = BoundedDict[str, None](MAX_REMEMBERED)
         self._read_channels: set[str] = set()
         self.markers = markers
 
@@ -106,7 +106,6 @@ class Backfill:
         """Record an accepted message; `read` marks one that may also arrive by the gateway."""
         if read:
             self._emitted[message] = None
-            _evict(self._emitted)
         return self.markers.update(room, marker)
 
     def is_emitted(self, message: str) -> bool:
@@ -166,8 +165,3 @@ class Backfill:
 
 def _is_message(raw: object) -> bool:
     return isinstance(raw, dict) and isinstance(raw.get("id"), str) and raw["id"].isdecimal()
-
-
-def _evict(known: OrderedDict[str, Any]) -> None:
-    while len(known) > MAX_REMEMBERED:
-        known.popitem(last=False)

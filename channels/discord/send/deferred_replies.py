@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,7 @@ from channels.discord.send import rendering
 from channels.errors import ChannelError
 from channels.message import Address, Command, IgnoredUpdate, Message, Update
 from channels.port import ChannelState
+from channels.receiving.bounded_dict import BoundedDict
 
 TOKEN_SECONDS = 14 * 60.0
 """Seconds a token is used; Discord's limit is fifteen minutes."""
@@ -115,8 +116,8 @@ class DeferredReplies:
         self._api = api
         self._state = state
         self._clock = clock
-        self._pending: OrderedDict[str, deque[DeferredReply]] = OrderedDict()
-        self._claimed: OrderedDict[str, DeferredReply] = OrderedDict()
+        self._pending = BoundedDict[str, deque[DeferredReply]](MAX_REPLIES)
+        self._claimed = BoundedDict[str, DeferredReply](MAX_REPLIES)
         self._earlier: dict[str, DeferredReplyNote] = {}
         self._accepting: dict[str, InteractionInProgress] = {}
 
@@ -132,8 +133,8 @@ class DeferredReplies:
     async def add(self, address: Address, *, application: str, interaction: str, token: str) -> None:
         """Add a deferred reply that the next message to this conversation fills."""
         reply = DeferredReply(address, application, interaction, token, self._clock() + TOKEN_SECONDS)
-        self._pending.setdefault(address.key, deque(maxlen=MAX_NOTES)).append(reply)
-        _evict(self._pending)
+        waiting = self._pending.get(address.key, ())
+        self._pending[address.key] = deque((*waiting, reply), maxlen=MAX_NOTES)
         await self.record(address, interaction)
 
     async def on_acknowledged(self, decoded: Update | IgnoredUpdate, interaction: Mapping[str, Any]) -> None:
@@ -202,7 +203,6 @@ class DeferredReplies:
             return None
         if key not in self._claimed:
             self._claimed[key] = reply
-            _evict(self._claimed)
             channel, now = rendering.channel_id_of(address), self._clock()
             await self._save_note(
                 DeferredReplyNote(channel=channel, interaction=reply.interaction, at=now, nonce=nonce)
@@ -312,8 +312,3 @@ def _interaction_id_of(message: Mapping[str, Any]) -> str | None:
 def _is_loading(message: Mapping[str, Any]) -> bool:
     flags = message.get("flags")
     return isinstance(flags, int) and bool(flags & LOADING)
-
-
-def _evict(entries: OrderedDict[str, Any]) -> None:
-    while len(entries) > MAX_REPLIES:
-        entries.popitem(last=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -42,6 +41,7 @@ from channels.message import (
     StatusReaction,
 )
 from channels.port import Sender
+from channels.receiving.bounded_dict import BoundedDict
 
 UPLOAD_LIMIT = 10 * 1024 * 1024
 DOWNLOAD_LIMIT = 100 * 1024 * 1024
@@ -80,7 +80,7 @@ class DiscordSender(Sender):
         self._deferred = deferred
         self._confidential = ConfidentialMessages(api, deferred)
         self._bot = bot
-        self._reactions: OrderedDict[str, StatusReaction] = OrderedDict()
+        self._reactions = BoundedDict[str, StatusReaction](MAX_REMEMBERED)
 
     async def send(self, address: Address, reply: Reply) -> SentMessage:
         """Send one message; Discord recognises a repetition of the delivery within minutes.
@@ -174,8 +174,6 @@ class DiscordSender(Sender):
             place = rendering.channel_id_of(address), platform_id, EMOJI[reaction]
             await self._call(self._api.bot.add_reaction(*place), address, name="react", needs="Add Reactions")
             self._reactions[platform_id] = reaction
-            if len(self._reactions) > MAX_REMEMBERED:
-                self._reactions.popitem(last=False)
         if previous is None and reaction is StatusReaction.SEEN:  # SEEN is always the first
             return
         for old in EMOJI if previous is None else (previous,):

@@ -18,7 +18,7 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_bolt.response import BoltResponse
 
 from channels.errors import ChannelError
-from channels.inbox.text import mapping
+from channels.inbox.text import clean, mapping
 from channels.message import IgnoredUpdate, Message, RoomMigrated, Update
 from channels.port import Accept
 from channels.slack.api import Api
@@ -121,10 +121,14 @@ class BoltInbox:
         if isinstance(update, IgnoredUpdate):
             log.debug("slack.update_ignored", reason=update.reason)
             return BoltResponse(status=_STORED)
-        return await _keep(update.key, self._accept(req.context["accept"], _placed(update, workspace)))
+        of_author = mapping(event).get("user_team") or mapping(event).get("team") or ""
+        other = clean(of_author) if of_author != workspace.bot.team else ""
+        return await _keep(update.key, self._accept(req.context["accept"], _placed(update, workspace), other))
 
-    async def _accept(self, accept: Accept, update: Update) -> None:
-        """Accept an update, and note the room of a message."""
+    async def _accept(self, accept: Accept, update: Update, other_team: str) -> None:
+        """Accept an update, and note the room of a message, and the team of an author of another one."""
+        if isinstance(update, Message) and other_team:
+            await self._locations.note_team(update.author.id, other_team)
         await accept(update)
         if isinstance(update, Message):
             await self._locations.note_room(update.address)

@@ -5,12 +5,13 @@ If the answer is posted while the status is being set, the status would stay for
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from channels.errors import NotPermitted, Rejected, Undeliverable
 from channels.message import Address
+from channels.receiving.bounded_dict import BoundedDict
 from channels.slack.api import Api
 
 STATUS_TEXT = "is working…"
@@ -24,7 +25,7 @@ class AssistantStatus:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._refused: OrderedDict[ThreadKey, None] = OrderedDict()
+        self._refused = BoundedDict[ThreadKey, None](MAX_REMEMBERED)
         self._sending: Counter[ThreadKey] = Counter()
         self._setting: set[ThreadKey] = set()
         self._overtaken: set[ThreadKey] = set()
@@ -66,8 +67,6 @@ class AssistantStatus:
 
     def _remember_refusal(self, key: ThreadKey) -> None:
         self._refused[key] = None
-        if len(self._refused) > MAX_REMEMBERED:
-            self._refused.popitem(last=False)
 
 
 def _thread_key(address: Address) -> ThreadKey:

@@ -6,12 +6,12 @@ SEEN is the first reaction and needs no lookup; any other looks up existing reac
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
 from channels.errors import NotPermitted, Rejected
 from channels.message import Address, StatusReaction
+from channels.receiving.bounded_dict import BoundedDict
 from channels.slack.api import Api
 from channels.slack.errors import error_code
 
@@ -36,7 +36,7 @@ class Reactions:
     def __init__(self, api: Api, *, bot_user_id: str) -> None:
         self._api = api
         self._bot_user_id = bot_user_id
-        self._states: OrderedDict[tuple[str, str], ReactionState] = OrderedDict()
+        self._states = BoundedDict[tuple[str, str], ReactionState](MAX_REMEMBERED)
 
     async def set(self, address: Address, ts: str, reaction: StatusReaction | None) -> None:
         """Make the reaction the bot's only one on the message; raises ChannelError."""
@@ -60,10 +60,8 @@ class Reactions:
 
     def _state_of(self, address: Address, ts: str) -> ReactionState:
         """Return a message's state; the least recently used one is evicted."""
-        state = self._states.setdefault((address.room, ts), ReactionState())
-        self._states.move_to_end((address.room, ts))
-        if len(self._states) > MAX_REMEMBERED:
-            self._states.popitem(last=False)
+        state = self._states.get((address.room, ts)) or ReactionState()
+        self._states[address.room, ts] = state
         return state
 
     async def _fetch_reactions(self, address: Address, ts: str) -> ReactionNames:

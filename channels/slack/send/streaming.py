@@ -6,7 +6,6 @@ stream by itself after some minutes; then the message is updated instead.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any
@@ -15,12 +14,14 @@ from channels.errors import Ambiguous, NotPermitted, Rejected, Undeliverable
 from channels.inbox.text import clean
 from channels.message import Address, DraftText, Reply, RoomKind, SentMessage
 from channels.port import RECENT_PREFIX, ChannelState
+from channels.receiving.bounded_dict import BoundedDict
 from channels.slack import text as slack_text
 from channels.slack.addresses import room_kind_of
 from channels.slack.api import Api, answer_of
 from channels.slack.errors import error_code
 from channels.slack.send import markup
 from channels.slack.send.rendering import TEXT_LIMIT
+from channels.slack.thread_locations import TEAM_PREFIX
 from channels.splitting import split
 
 STREAM_PREFIX = "stream:"
@@ -56,7 +57,7 @@ class StreamingReplies:
         self._team = team
         self._send = send
         self._update = update
-        self._refused: OrderedDict[str, None] = OrderedDict()
+        self._refused = BoundedDict[str, None](MAX_REMEMBERED_ROOMS)
         self._is_refused_everywhere = False
 
     async def update(self, address: Address, draft: DraftText) -> SentMessage:
@@ -115,13 +116,14 @@ class StreamingReplies:
 
     async def start(self, address: Address, recipient_id: str, **content: Any) -> str | None:
         """Start a stream; None where Slack refuses, which is remembered; raises ChannelError."""
+        other = await self._state.get(TEAM_PREFIX + recipient_id) if recipient_id else None
         try:
             answer, _ = await answer_of(
                 self._api.web.chat_startStream(
                     channel=address.room,
                     thread_ts=address.thread,  # type: ignore[arg-type]  # optional at Slack
                     recipient_user_id=recipient_id or None,
-                    recipient_team_id=self._team if recipient_id else None,
+                    recipient_team_id=(other or self._team) if recipient_id else None,
                     **content,
                 )
             )
@@ -134,8 +136,6 @@ class StreamingReplies:
         if code in _UNSUPPORTED_CODES:
             self._is_refused_everywhere = True
         self._refused[room] = None
-        if len(self._refused) > MAX_REMEMBERED_ROOMS:
-            self._refused.popitem(last=False)
 
     async def _append(self, address: Address, draft: DraftText) -> bool:
         """Append the new text; False if the stream has ended."""

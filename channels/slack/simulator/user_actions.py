@@ -165,8 +165,10 @@ class UserActions:
         return f"{self.server.url}/response/{self.world.create_response_url(room, user, ts)}"
 
     async def _post_message(self, room: str | int, user: str, content: Raw, thread: str | None) -> str:
-        name = self.world.room(room).id
-        post = self.world.post(name, user, {**content, **({"thread_ts": thread} if thread else {})})
+        name, team = self.world.room(room).id, self.world.visitors.get(user)
+        origin = {"user_team": team, "source_team": team, "team": team} if team else {}
+        place = {"thread_ts": thread} if thread else {}
+        post = self.world.post(name, user, {**content, **place, **origin})
         await self.send_event({**post.raw, **self._channel_fields(name)})
         if f"<@{BOT_USER}>" in str(content.get("text")) and not name.startswith("D"):
             mention = {

@@ -112,6 +112,8 @@ class World:
         self.posts: list[Post] = []
         self.notices: list[Raw] = []
         self.files: dict[str, Raw] = {}
+        self.visitors: dict[str, str] = {}
+        """The workspaces of people from other ones, in channels of Slack Connect."""
         self.contents: dict[str, bytes] = {}
         self.modals: list[Modal] = []
         self.trigger_seconds: float = TRIGGER_SECONDS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ from channels.errors import NotPermitted, Rejected
 from channels.inbox.text import replace_surrogates
 from channels.markup import split
 from channels.message import Address, File, Reply, SentMessage
+from channels.receiving.bounded_dict import BoundedDict
 from channels.telegram.api import Api, parse_sent
 from channels.telegram.errors import is_about_markup
 from channels.telegram.library import InputFile
@@ -51,7 +51,7 @@ class Uploads:
     def __init__(self, api: Api, send_reply: SendReply) -> None:
         self._api = api
         self._send_reply = send_reply
-        self._unfinished: OrderedDict[str, tuple[SentMessage, list[str]]] = OrderedDict()
+        self._unfinished = BoundedDict[str, tuple[SentMessage, list[str]]](MAX_UNFINISHED)
 
     async def send(self, address: Address, file: File, *, key: str) -> SentMessage:
         """Send a file of at most 50 MB."""
@@ -65,8 +65,6 @@ class Uploads:
         first = await self._by_type(address, file, caption)
         if rest:
             self._unfinished[key] = (first, list(split("\n\n".join(rest), TEXT_LIMIT, measure)))
-            while len(self._unfinished) > MAX_UNFINISHED:
-                self._unfinished.popitem(last=False)
             await self._send_rest(address, key)
         return first
 

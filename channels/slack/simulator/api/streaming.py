@@ -38,7 +38,7 @@ class StreamMethods:
         if thread and self._world.get_post(room, thread) is None:
             raise ApiFailure("invalid_thread_ts")
         if self._world.room(room).kind != "im":
-            _check_recipient(given, self._world.room(room).team)
+            _check_recipient(given, self._world, self._world.room(room).team)
         place = {"thread_ts": thread} if thread else {}
         content = {"text": _markdown(given), **place, "bot_id": BOT_ID, "app_id": APP}
         post = self._world.post(room, BOT_USER, content)
@@ -79,11 +79,11 @@ class StreamMethods:
         return post
 
 
-def _check_recipient(given: Raw, team: str) -> None:
+def _check_recipient(given: Raw, world: World, team: str) -> None:
     for name in RECIPIENT_FIELDS:
         if not given.get(name):
             raise ApiFailure(f"missing_{name}")
-    if given["recipient_team_id"] != team:
+    if given["recipient_team_id"] != world.visitors.get(given["recipient_user_id"], team):
         raise ApiFailure("team_not_found")
 
 

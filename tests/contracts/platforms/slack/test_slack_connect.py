@@ -1,0 +1,36 @@
+"""Slack Connect: people of other workspaces in a shared channel."""
+
+from __future__ import annotations
+
+from channels.message import DraftText, StepState, ToolStep, ToolSteps
+from channels.port import Connection
+from channels.slack import plugin
+from channels.slack.simulator import Simulator
+from channels.testing.connections import UpdateRecorder, open_connection, receiving
+from channels.testing.memory_state import MemoryChannelState
+from slack_connections import thread_address
+
+VISITOR, OTHER_TEAM = "U0EVE", "T0OTHER"
+STEPS = (ToolStep(id="s1", title="search", state=StepState.RUNNING),)
+
+
+async def test_a_person_of_another_workspace_gets_streams(
+    simulator: Simulator, slack: Connection, notes: MemoryChannelState
+) -> None:
+    """A stream names the workspace of its recipient, on each replica; those of own people name the bot's."""
+    simulator.world.visitors[VISITOR] = OTHER_TEAM
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
+        asked = await simulator.say("C0ROOM", "<@U0BOT> hello", user=VISITOR)
+        own = await simulator.say("C0ROOM", "<@U0BOT> hello")
+        await recorder.wait(2)
+    async with open_connection(plugin, simulator.settings(), notes) as other:
+        for ts, person in ((asked, VISITOR), (own, "U0ADA")):
+            draft = DraftText(key=f"draft_{person}", text="one", recipient_id=person)
+            await other.sender.update_draft(thread_address(ts), draft)
+        steps = ToolSteps(key="steps_1", steps=STEPS, recipient_id=VISITOR)
+        assert await other.sender.show_steps(thread_address(asked), steps) is not None
+    started = [given for method, given in simulator.calls if method == "chat.startStream"]
+    teams = [(given["recipient_user_id"], given["recipient_team_id"]) for given in started]
+    assert teams == [(VISITOR, OTHER_TEAM), ("U0ADA", "T0SIMULATED"), (VISITOR, OTHER_TEAM)]
+    assert [post.streaming is not None for post in simulator.messages()] == [True, True, True]
