@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
@@ -50,28 +50,31 @@ class Attachment(PayloadModel):
     size: int = 0
 
 
-class ReferencedMessage(PayloadModel):
+class Content(PayloadModel):
+    """What a message holds; `content` is empty in one of components, which have its texts."""
+
+    content: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    poll: Any = None
+    sticker_items: Any = None
+    components: Any = None
+    embeds: Any = None
+
+
+class ReferencedMessage(Content):
     """The message that is replied to."""
 
     id: Id | None = None
     author: User | None = None
-    content: str = ""
-
-
-class ForwardedContent(PayloadModel):
-    """The content of a forwarded message."""
-
-    content: str = ""
-    attachments: tuple[Attachment, ...] = ()
 
 
 class MessageSnapshot(PayloadModel):
     """A message as it was when it was forwarded; Discord does not say who wrote it."""
 
-    message: ForwardedContent
+    message: Content
 
 
-class Message(PayloadModel):
+class Message(Content):
     """A message; the event handler adds `channel`, and `own_role` if the message mentions roles."""
 
     id: Id
@@ -81,10 +84,8 @@ class Message(PayloadModel):
     author: User
     member: Member | None = None
     webhook_id: Id | None = None
-    content: str = ""
     edited_timestamp: str | None = None
     mentions: tuple[User, ...] = ()
-    attachments: tuple[Attachment, ...] = ()
     message_snapshots: tuple[MessageSnapshot, ...] = ()
     referenced_message: ReferencedMessage | None = None
     channel: Channel | None = None

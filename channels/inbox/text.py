@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -69,6 +69,13 @@ def mapping(value: object) -> Mapping[str, Any]:
 def mappings(value: object) -> list[Mapping[str, Any]]:
     """Return the entries of a JSON list, each as a JSON object; none of any other value."""
     return [mapping(one) for one in value] if isinstance(value, list) else []
+
+
+def walk(rows: object, children: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries of a JSON list, each before those of its own list of the name `children`."""
+    for one in mappings(rows):
+        yield one
+        yield from walk(one.get(children), children)
 
 
 def iso_time(value: object) -> datetime:

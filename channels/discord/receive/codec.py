@@ -18,7 +18,15 @@ from pydantic import ValidationError
 from channels.discord import commands, payloads
 from channels.discord.payloads import Bot, snowflake_time
 from channels.discord.text import parse_custom_id
-from channels.inbox.text import UNKNOWN_MEDIA_TYPE, append_forwarded, bare_file_name, clean
+from channels.inbox.text import (
+    UNKNOWN_MEDIA_TYPE,
+    append_forwarded,
+    bare_file_name,
+    clean,
+    mapping,
+    mappings,
+    walk,
+)
 from channels.message import (
     Address,
     Attachment,
@@ -33,6 +41,7 @@ from channels.message import (
     RoomKind,
     Update,
 )
+from channels.receiving.descriptions import describe_poll, describe_stickers
 
 THREAD_TYPES = frozenset({10, 11, 12})
 PRIVATE_TYPES = frozenset({1, 3})
@@ -136,7 +145,8 @@ def _message(
     forwarded = [one.message for one in message.message_snapshots]
     files = [*message.attachments, *(file for one in forwarded for file in one.attachments)]
     attachments = tuple(_attachment(message, file) for file in files)
-    text = append_forwarded(text, (clean(one.content) for one in forwarded))
+    text = "\n".join(filter(None, (text, _describe_shared(message))))
+    text = append_forwarded(text, map(_full_text, forwarded))
     if not text and not attachments and not mentioned:
         return IgnoredUpdate(
             reason="a message with neither text nor file (or without the message content intent)"
@@ -161,7 +171,7 @@ def _quoted(replied: payloads.ReferencedMessage | None) -> QuotedMessage | None:
     if replied is None or replied.id is None:
         return None
     author = _author(replied.author, None) if replied.author else Author(id="")
-    return QuotedMessage(author=author, text=clean(replied.content).strip(), platform_id=replied.id)
+    return QuotedMessage(author=author, text=_full_text(replied), platform_id=replied.id)
 
 
 def _reaction(raw: object, context: _EventContext) -> Reaction | IgnoredUpdate:
@@ -221,35 +231,21 @@ class _InteractionContext:
 
 
 def _slash_command(context: _InteractionContext) -> Message | Command | IgnoredUpdate:
-    name, sent_at, room = (
-        context.data.name,
-        snowflake_time(context.interaction.id),
-        _room_kind(context.interaction.guild_id),
-    )
+    name = context.data.name
+    common: dict[str, Any] = {
+        "key": context.key,
+        "address": context.address,
+        "author": context.author,
+        "sent_at": snowflake_time(context.interaction.id),
+        "room": _room_kind(context.interaction.guild_id),
+    }
     given = next((option.value for option in context.data.options if isinstance(option.value, str)), "")
     words = clean(given).strip()
     if name in commands.COMMANDS:
-        return Command(
-            key=context.key,
-            address=context.address,
-            author=context.author,
-            name=name,
-            rest=words,
-            sent_at=sent_at,
-            room=room,
-            token=context.token,
-        )
+        return Command(name=name, rest=words, token=context.token, **common)
     if name != commands.ASK_COMMAND or not words:
         return IgnoredUpdate(reason="an interaction of another program")
-    return Message(
-        key=context.key,
-        address=context.address,
-        author=context.author,
-        text=words,
-        sent_at=sent_at,
-        room=room,
-        mentions_bot=True,
-    )
+    return Message(text=words, mentions_bot=True, **common)
 
 
 def _button_press(context: _InteractionContext, message: str) -> ButtonPress | IgnoredUpdate:
@@ -326,6 +322,27 @@ def _text(message: payloads.Message, bot: Bot) -> tuple[str, bool, bool]:
 def _mention_name(found: re.Match[str], names: Mapping[str, str]) -> str:
     name = names.get(found[1])
     return f"@{name}" if name else found[0]
+
+
+def _describe_shared(message: payloads.Content) -> str:
+    """Return the words for a message's poll, stickers and components, in lines; "" without them."""
+    poll = mapping(message.poll)
+    options = (_text_of(mapping(one).get("poll_media")) for one in mappings(poll.get("answers")))
+    asked = describe_poll(_text_of(poll.get("question")), options) if poll else ""
+    stickers = describe_stickers(clean(one.get("name")) for one in mappings(message.sticker_items))
+    texts = (clean(one.get("content")) for one in walk(message.components, "components"))
+    return "\n".join(filter(None, (asked, stickers, *texts)))
+
+
+def _full_text(message: payloads.Content) -> str:
+    """Return all words of a message; those of its embeds if it has no others, as programs write."""
+    words = "\n".join(filter(None, (clean(message.content).strip(), _describe_shared(message))))
+    shown = (clean(one.get(name)) for one in mappings(message.embeds) for name in ("title", "description"))
+    return words or "\n".join(filter(None, shown))
+
+
+def _text_of(media: object) -> str:
+    return clean(mapping(media).get("text"))
 
 
 def _attachment(message: payloads.Message, file: payloads.Attachment) -> Attachment:
