@@ -59,6 +59,19 @@ async def move_routes(connection: Connection, *, kind: RouteKind, old: str, new:
     )
 
 
+async def replace_target(connection: Connection, conversation: str, *, old: str, new: str) -> None:
+    """Change the target of a conversation's chat routes to `old` into `new`."""
+    await connection.execute(
+        update(routes)
+        .where(
+            routes.c.conversation == conversation,
+            routes.c.kind == str(RouteKind.CHAT),
+            routes.c.target == old,
+        )
+        .values(target=new)
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointSubscription:
     """A webhook of a conversation's account or agent, with its event patterns."""

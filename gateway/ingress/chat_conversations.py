@@ -37,6 +37,7 @@ async def get_or_create_thread(
     if found is not None:
         if found.conversation.direct is not direct:
             await conversations.set_direct(tx.connection, found.conversation.id, direct=direct)
+        await _follow(tx, found, address)
         return found
     opened = await create_conversation(
         tx,
@@ -51,6 +52,18 @@ async def get_or_create_thread(
         tx.connection, Route.to_chat(account=account, conversation=opened.id, address=address)
     )
     return ChatThread(conversation=opened, is_idle=True, is_dead=False, has_unseen=True)
+
+
+async def _follow(tx: Transaction, thread: ChatThread, address: Address) -> None:
+    """Answer from now on by the address of the newest message, such as below another comment.
+
+    While turns are open nothing changes: what they show already is edited by the address that they have.
+    """
+    conversation, new = thread.conversation, address.encode()
+    if not thread.is_idle or conversation.address is None or conversation.address == new:
+        return
+    await conversations.change_address(tx.connection, conversation.id, address=new, address_key=address.key)
+    await delivery_store.replace_target(tx.connection, conversation.id, old=conversation.address, new=new)
 
 
 async def _agent_for_room(tx: Transaction, context: ChannelContext, room: str) -> str:

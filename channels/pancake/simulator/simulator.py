@@ -112,6 +112,11 @@ class Simulator(SimulatedPlatform):
         text, contents = given.get("message", ""), given.get("content_ids", [])
         if given.get("action") not in allowed or (is_comment and not given.get("message_id")):
             return _refuse(200, "Invalid action")
+        if given["action"] == "private_replies" and any(
+            (one["action"], one.get("message_id")) == ("private_replies", given["message_id"])
+            for one in self.requests
+        ):
+            return _refuse(200, "(#10900) Activity already replied to")
         if not text and not contents:
             return _refuse(200, "Message is empty")
         if len(text) > MAX_TEXT or any(one not in self.uploads for one in contents):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from channels.pancake.simulator import simulate
-from channels.pancake.simulator.simulator import AGENT, INBOX
+from channels.pancake.simulator.simulator import AGENT, COMMENTS, INBOX
 from inbox_stories import (
     kill_and_restart,
     open_story,
@@ -13,7 +13,10 @@ from inbox_stories import (
     wait_for_text,
     wait_until_settled,
 )
+from openai_server import ScriptedTurn
 from story_model import FULL_STORY, StoryModel
+
+ANSWER = ScriptedTurn(text="Yes, until 8.")
 
 
 async def test_a_story_an_approval_and_a_job_through_kill_9(tmp_path: Path) -> None:
@@ -45,3 +48,17 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(tmp_path: Path) -> N
     assert [sum(words in text for text in texts) for words in wanted] == [1, 1, 1, 1], texts
     assert list(platform.uploads.values()) == [b"a feather"]
     assert (script.story_requests, set(platform.hook_statuses)) == (2, {200})
+
+
+async def test_each_comment_is_answered_where_it_is(tmp_path: Path) -> None:
+    """A comment accepts one private reply, so the second answer is one to the second comment."""
+    async with simulate() as platform:
+        settings = platform.settings(mode="webhook", page_name="The Loft", comment_replies="private")
+        async with open_story(platform, "pancake", settings, tmp_path / "data", [ANSWER, ANSWER]) as process:
+            asked = []
+            for count in (1, 2):
+                asked.append(await platform.write(COMMENTS, "@The Loft are you open?"))
+                await wait_until_settled(process, count)
+    assert [(one["action"], one["message_id"]) for one in platform.requests] == [
+        ("private_replies", number) for number in asked
+    ]
