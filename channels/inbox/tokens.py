@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from channels.errors import Unauthorized
+from channels.inbox.errors import before_sending
 
 T = TypeVar("T")
 
@@ -51,7 +52,8 @@ class TokenCache:
         async with self._renewals[holder]:
             token, ends_at = self._tokens.get(holder, ("", 0.0))
             if not token or ends_at - time.monotonic() < self._early:
-                token, seconds = await self._renew(holder)
+                with before_sending():
+                    token, seconds = await self._renew(holder)
                 self.put(holder, token, seconds)
             return token
 

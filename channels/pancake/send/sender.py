@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from channels.errors import Rejected
+from channels.inbox.errors import before_sending
 from channels.inbox.text import clean
 from channels.message import Address, File, Reply, SentMessage
 from channels.pancake.api import PancakeApi
@@ -30,7 +31,9 @@ class PancakeSender(Sender):
         del key
         if address.extras.get("comment"):
             raise Rejected("comments take no files")
-        body = {"action": "reply_inbox", "content_ids": [await self._api.upload(file)]}
+        with before_sending():
+            content = await self._api.upload(file)
+        body = {"action": "reply_inbox", "content_ids": [content]}
         return SentMessage(platform_id=await self._api.send(address.room, body))
 
     def download(self, ref: str) -> AsyncIterator[bytes]:

@@ -59,7 +59,9 @@ class Simulator(SimulatedPlatform):
         ]
 
     def operation_of(self, request: web.Request) -> str:
-        """Name messages "send" and questions for conversations "receive"."""
+        """Name messages "send", stored files "upload" and questions for conversations "receive"."""
+        if request.path.endswith("/upload_contents"):
+            return "upload"
         if request.method == "POST" and request.path.endswith("/messages"):
             return "send"
         return "receive" if request.path.endswith("/conversations") else "other"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from channels.errors import Rejected
+from channels.errors import Rejected, Unreachable
 from channels.message import File, Message, RoomKind
 from channels.pancake import plugin
 from channels.pancake.simulator import Simulator, simulate
@@ -115,6 +115,19 @@ async def test_a_conversation_that_cannot_be_read_holds_up_no_other(platform: Si
     async with open_connection(plugin, platform.settings(), state) as page, receiving(page, recorder):
         await recorder.wait(3)
     assert [one.text for one in recorder.updates if isinstance(one, Message)] == ["one", "two", "unreadable"]
+
+
+async def test_a_file_that_is_not_stored_is_not_ambiguous(platform: Simulator) -> None:
+    """The message with it was not sent, so `ambiguous` does not decide, and it is sent once."""
+    file = File(name="notes.txt", media_type="text/plain", content=b"grey")
+    async with open_connection(plugin, platform.settings()) as page:
+        question = await received(platform, page, INBOX, "hello")
+        platform.fail("upload", 502, {})
+        with pytest.raises(Unreachable, match="nothing was sent"):
+            await page.sender.upload(question.address, file, key="dlv_1.0")
+        assert platform.messages() == []
+        await page.sender.upload(question.address, file, key="dlv_1.0")
+    assert [one.raw for one in platform.messages()] == ["reply_inbox"]
 
 
 async def test_a_closed_window_is_explained(platform: Simulator) -> None:

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from channels.errors import ChannelError, NotPermitted, RateLimited, Rejected, Unauthorized, Undeliverable
+from channels.errors import (
+    ChannelError,
+    NotPermitted,
+    RateLimited,
+    Rejected,
+    Unauthorized,
+    Undeliverable,
+    Unreachable,
+)
 from channels.message import Address, Message
 from channels.port import WebhookRequest
 from channels.testing.connections import CHANNEL, UpdateRecorder, open_connection, receiving
@@ -127,6 +135,18 @@ async def test_a_renewal_that_fails_for_now_is_tried_again(
         with pytest.raises(error) as refused:
             await app.sender.send(ADA, make_reply("early"))
         assert not isinstance(refused.value, Unauthorized)
+        await app.sender.send(ADA, make_reply("late"))
+    assert [one.text for one in platform.messages()] == ["late"]
+
+
+async def test_a_renewal_that_breaks_is_not_ambiguous(platform: Simulator) -> None:
+    """Nothing was sent, so `ambiguous` does not decide; the refresh token was not used up."""
+    settings = platform.settings(platform="oa", refresh_token=platform.refresh)
+    async with open_connection(plugin, settings, MemoryChannelState()) as app:
+        platform.access = "ended"
+        platform.cut("renew")
+        with pytest.raises(Unreachable, match="nothing was sent"):
+            await app.sender.send(ADA, make_reply("early"))
         await app.sender.send(ADA, make_reply("late"))
     assert [one.text for one in platform.messages()] == ["late"]
 
