@@ -45,7 +45,10 @@ class ChannelError(Exception):
 
 
 class RateLimited(ChannelError):
-    """The platform asks us to wait `retry_after` seconds, at most an hour."""
+    """The platform asks us to wait `retry_after` seconds, at most an hour.
+
+    A `scope` of "account" concerns the rooms for which `ChannelLimits.account_of` returns the same name.
+    """
 
     def __init__(self, retry_after: float, *, scope: Literal["room", "account"] = "room") -> None:
         self.retry_after = parse_wait(retry_after)

@@ -346,6 +346,8 @@ class ChannelLimits:
 
     `room_sends_per_minute` (0: none) applies to rooms for which `is_group(room)` is true, all by default.
     `recognised_seconds` is how long a repeated send is recognised (Feature IDEMPOTENT_SEND).
+    `account_of(room)` names the account at the platform whose limits a room shares, such as an installation
+    of an app. A rate limit of the scope "account" pauses the rooms of that name, by default all of them.
     """
 
     text: int
@@ -357,6 +359,7 @@ class ChannelLimits:
     recognised_seconds: float = float("inf")
     measure: Callable[[str], int] = len
     is_group: Callable[[str], bool] = lambda _room: True
+    account_of: Callable[[str], str] = lambda _room: ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,11 @@ plugin = ChannelPlugin(
     title="GitHub",
     features=frozenset(map(ChannelFeature, ("edit", "edits", "react", "find"))),
     limits=ChannelLimits(
-        text=60_000, room_sends_per_second=0.5, account_sends_per_second=1.0, measure=measure
+        text=60_000,
+        room_sends_per_second=0.5,
+        account_sends_per_second=1.0,
+        measure=measure,
+        account_of=lambda room: room.partition("/")[0].lower(),
     ),
     settings=GitHubSettings,
     open=_open,

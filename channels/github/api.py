@@ -20,11 +20,10 @@ from channels.errors import Ambiguous, Unreachable
 from channels.github.errors import graphql_error, translate_error
 from channels.github.settings import GitHubSettings
 from channels.github.threads import split_room
-from channels.inbox.calls import call, connecting
+from channels.inbox.calls import call_redirected, connecting
 from channels.inbox.errors import graphql_status
 from channels.inbox.text import clean, identifier, iso_time, mapping, mappings
 from channels.inbox.tokens import TokenCache, read_private_key
-from egress.urls import is_same_origin
 
 ACCEPT, API_VERSION = sansio.accept_format(), "2022-11-28"
 RENEW_SECONDS = 300
@@ -118,12 +117,9 @@ class Api(GitHubAPI):
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Make a call for gidgethub; a renamed repository's redirect is followed once."""
-        sent = {**headers, "X-GitHub-Api-Version": API_VERSION}
         what = f"{method} {url.removeprefix(self.base_url).partition('?')[0]}"
-        answer = await call(self._session, method, url, what=what, headers=sent, data=body)
-        target = answer.headers.get("Location", "")
-        if answer.status in {301, 307, 308} and is_same_origin(target, self.base_url):
-            answer = await call(self._session, method, target, what=what, headers=sent, data=body)
+        sent: Any = {"headers": {**headers, "X-GitHub-Api-Version": API_VERSION}, "data": body}
+        answer = await call_redirected(self._session, method, url, origin=self.base_url, what=what, **sent)
         return graphql_status(answer), answer.headers, answer.body
 
     async def sleep(self, seconds: float) -> None:

@@ -15,11 +15,15 @@ from channels.errors import Ambiguous, ChannelError, Rejected, Unreachable
 from egress.guard import EgressGuard
 from egress.policy import EgressRefused, refusal
 from egress.sessions import open_session
+from egress.urls import is_same_origin
 
 MAX_RESPONSE_BYTES = 20_000_000
 MAX_FILE_BYTES = 50_000_000
 TIMEOUT_SECONDS = 30.0
 """Seconds a response may take; a slower one raises Ambiguous."""
+
+_REPEATED = {HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT}
+"""The redirects after which the same request is made elsewhere."""
 
 S = TypeVar("S")
 A = TypeVar("A")
@@ -80,6 +84,17 @@ async def call(
             return HttpResponse(status=response.status, headers=response.headers, body=body)
     except CONNECTION_ERRORS as error:
         raise connection_error(what, error) from None  # the URL may contain a secret
+
+
+async def call_redirected(
+    session: aiohttp.ClientSession, method: str, url: str, *, origin: str, **options: Any
+) -> HttpResponse:
+    """Make one call, and follow one redirect within an origin; `options` are those of `call`."""
+    response = await call(session, method, url, **options)
+    target = response.headers.get("Location", "")
+    if response.status in _REPEATED and is_same_origin(target, origin):
+        return await call(session, method, target, **options)
+    return response
 
 
 async def fetch(session: aiohttp.ClientSession, url: str) -> AsyncIterator[bytes]:

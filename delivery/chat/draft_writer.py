@@ -21,11 +21,11 @@ from channels.message import Address, DraftText, Reply
 from channels.port import ChannelFeature, ChannelLimits
 from delivery.chat import draft_store
 from delivery.chat.draft_store import DraftWrite
+from delivery.chat.outcomes import pause_for
 from delivery.chat.sink import ConnectedBot, idempotency_key
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database, DatabaseUnavailable
 from delivery.deliveries import destinations
-from delivery.deliveries.route import bot_destination
 
 log = structlog.get_logger(__name__)
 
@@ -141,7 +141,7 @@ class DraftWriter:
         now = utc_now()
         destination = address.destination
         async with self._database.begin() as connection:
-            state = await destinations.get_state(connection, destination, bot=bot_destination(destination))
+            state = await destinations.get_state(connection, destination, bot=bot.bot_destination(address))
             if state.dead_reason is None and (wait := state.remaining_pause(now)) > 0:
                 draft.due += wait
                 return False
@@ -235,9 +235,8 @@ class DraftWriter:
 
     async def _pause(self, bot: ConnectedBot, address: Address, error: RateLimited) -> None:
         """Pause the chat or the bot in all replicas, because the platform asks for it."""
-        destination, whole_bot = address.destination, error.scope == "account"
-        bot.rate_limiter.pause(error.retry_after, room=None if whole_bot else destination)
-        paused = bot_destination(destination) if whole_bot else destination
+        pause_for(bot.rate_limiter, error, address)
+        paused = bot.bot_destination(address) if error.scope == "account" else address.destination
         until = utc_now() + timedelta(seconds=error.retry_after)
         async with self._database.begin() as connection:
             await destinations.pause(connection, paused, account=bot.account, until=until)

@@ -23,7 +23,7 @@ def outcome_for_error(
 ) -> Outcome:
     """Return the outcome for a platform's error; pause the rate limiter if the platform demands it."""
     if isinstance(error, RateLimited):
-        rate_limiter.pause(error.retry_after, room=address.destination if error.scope == "room" else None)
+        pause_for(rate_limiter, error, address)
         return Outcome(
             kind=OutcomeKind.RETRY,
             detail=str(error),
@@ -41,6 +41,14 @@ def outcome_for_error(
         content_refused=isinstance(error, Rejected),
         address_dead=isinstance(error, Undeliverable) and not isinstance(error, ThreadUndeliverable),
     )
+
+
+def pause_for(rate_limiter: RateLimiter, error: RateLimited, address: Address) -> None:
+    """Pause the room or the account that the platform's limit is about."""
+    if error.scope == "account":
+        rate_limiter.pause_account(error.retry_after, of=address.destination)
+    else:
+        rate_limiter.pause(error.retry_after, room=address.destination)
 
 
 _KIND_BY_REMEDY = {

@@ -159,9 +159,9 @@ class _BotState:
         if room is None or len(self.rate_limited_at) >= _BOT_WIDE_ROOMS:
             self.strict_until = now + STRICT_SECONDS
 
-    def wait(self, room: str, now: float) -> float:
-        """Return the seconds for which the room or the whole bot is paused."""
-        return max(self.paused_until.get(key, now) - now for key in (None, room))
+    def wait(self, room: str, account: str | None, now: float) -> float:
+        """Return the seconds for which the room, its account or the whole bot is paused."""
+        return max(self.paused_until.get(key, now) - now for key in (None, account, room))
 
 
 IN_FLIGHT = 8
@@ -174,7 +174,8 @@ With responses after a quarter of a second this allows 32 a second, about the li
 class RateLimiter:
     """The rate limits of one bot in one process; rooms are named by `Address.destination`.
 
-    The limit per minute applies to rooms for which `is_group` is true.
+    The limit per minute applies to rooms for which `is_group` is true. `account_of` names the account at the
+    platform whose limits a room shares, "" if the bot has one account.
 
     `delivery.chat.shared_rate_limit` adds the limits that replicas share. A 429 is also stored as a pause of
     the destination, which applies to all replicas.
@@ -185,11 +186,13 @@ class RateLimiter:
         limits: ChannelLimits,
         *,
         is_group: Callable[[str], bool] = lambda _room: True,
+        account_of: Callable[[str], str] = lambda _room: "",
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._limits = limits
         self._is_group = is_group
+        self._account_of = account_of
         self._clock = clock
         self._sleep = sleep
         self._account = strict_bucket(limits.account_sends_per_second, 1.0, now=clock(), reserve=RESERVE)
@@ -226,7 +229,8 @@ class RateLimiter:
         """Return the seconds until a call of `priority` in `room` is within the limits; 0: now."""
         now = self._clock()
         account = self._account.wait(priority, now) if self.enforces_stated_limits(priority) else 0.0
-        return max(0.0, account, self._bot_state.wait(room, now), self._room(room, now).wait(priority, now))
+        pause = self._bot_state.wait(room, self._account_key(room), now)
+        return max(0.0, account, pause, self._room(room, now).wait(priority, now))
 
     def try_acquire_local(self, priority: SendPriority, room: str) -> bool:
         """Take the tokens for a call in `room` if they are available; return whether they were."""
@@ -256,6 +260,18 @@ class RateLimiter:
         self._bot_state.record_rate_limit(room, now + max(seconds, 0.0), now)
         if room is not None:
             self.enforce_stated_limits(STRICT_SECONDS, room=room)
+
+    def pause_account(self, seconds: float, *, of: str) -> None:
+        """Pause the rooms of a room's account: the whole bot, unless it has several accounts."""
+        account, now = self._account_key(of), self._clock()
+        if account is None:
+            self.pause(seconds)
+        else:
+            self._bot_state.record_rate_limit(account, now + max(seconds, 0.0), now)
+
+    def _account_key(self, room: str) -> str | None:
+        account = self._account_of(room)
+        return f"account {account}" if account else None
 
     def enforce_stated_limits(self, seconds: float, *, room: str | None = None) -> None:
         """Enforce the stated limits for `seconds`, in a room or for the whole bot."""

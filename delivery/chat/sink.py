@@ -28,6 +28,7 @@ from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.attempt import AmbiguityPolicy
 from delivery.deliveries.part import BadPart, FilePart, Part, decode_part
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
+from delivery.deliveries.route import bot_destination
 from delivery.events.event import EventType
 
 ENDS_EARLY = frozenset({EventType.TURN_FAILED, EventType.TURN_CANCELLED})
@@ -60,6 +61,10 @@ class ConnectedBot:
     limits: ChannelLimits
     account: str = ""
     policy: AmbiguityPolicy = AmbiguityPolicy.AT_LEAST_ONCE
+
+    def bot_destination(self, address: Address) -> str:
+        """Return the destination of all chats that share the limits of a chat's account at the platform."""
+        return bot_destination(address.destination, self.limits.account_of(address.room))
 
     @property
     def detects_duplicates(self) -> bool:

@@ -31,7 +31,6 @@ from delivery.chat.sink import ConnectedBot, GetBot
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from delivery.deliveries import destinations
-from delivery.deliveries.route import bot_destination
 
 MAX_STEPS = 40
 """Steps of one message; later ones are not shown."""
@@ -192,7 +191,7 @@ class StepMessages:
         now, row = utc_now(), draft_store.steps_row(buffer.turn)
         async with self._database.begin() as connection:
             destination = address.destination
-            state = await destinations.get_state(connection, destination, bot=bot_destination(destination))
+            state = await destinations.get_state(connection, destination, bot=bot.bot_destination(address))
             if state.dead_reason is not None or state.remaining_pause(now) > 0:
                 return None
             earlier = await draft_store.get(connection, row, target)

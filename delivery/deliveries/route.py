@@ -12,9 +12,14 @@ from delivery.database.clock import utc_now
 from delivery.events.event import new_id
 
 
-def bot_destination(destination: str) -> str:
-    """Return the destination that represents all chats of the bot of a chat destination."""
-    return json.dumps(json.loads(destination)[:1])
+def bot_destination(destination: str, account: str = "") -> str:
+    """Return the destination that represents all chats of the bot of a chat destination.
+
+    `account` is the account at the platform whose limits the chat shares (`ChannelLimits.account_of`), "" if
+    all chats of the bot share them.
+    """
+    channel, *_ = json.loads(destination)
+    return json.dumps([channel, "", account] if account else [channel])
 
 
 class RouteKind(StrEnum):

@@ -14,7 +14,6 @@ from delivery.chat.sink import AttachFile, ChatSink
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.deliveries.port import Delivery
 from delivery.deliveries.retry_schedule import CHAT, RetrySchedule
-from delivery.deliveries.route import bot_destination
 from delivery.deliveries.transactions import Transactions
 from delivery.events.event import Event
 from delivery.events.relay import Relay
@@ -81,7 +80,7 @@ async def delivery_workers(
             repeatable=False,
             policy=channel_supervisor.policy,
             resolves=channel_supervisor.can_resolve,
-            bot_destination=bot_destination,
+            bot_destination=channel_supervisor.bot_destination,
             on_bot_paused=channel_supervisor.pause_bot,
             on_parked=report_parked,
         ),

@@ -165,10 +165,14 @@ class ChannelSupervisor(OpenChannels):
         def is_group(destination: str) -> bool:
             return limits.is_group(Address.room_of(destination))
 
+        def account_of(destination: str) -> str:
+            return limits.account_of(Address.room_of(destination))
+
+        rules: dict[str, Any] = {"is_group": is_group, "account_of": account_of}
         if self._token_buckets is None:
-            return RateLimiter(limits, is_group=is_group)
+            return RateLimiter(limits, **rules)
         name = f"{plugin.name}:{plugin.account(settings)}"
-        return SharedRateLimiter(limits, name=name, store=self._token_buckets, is_group=is_group)
+        return SharedRateLimiter(limits, name=name, store=self._token_buckets, **rules)
 
     async def probe(self, record: Record) -> tuple[CheckResult, ...]:
         """Check a channel's settings with its platform, whether it is open or not.

@@ -25,6 +25,7 @@ from delivery.chat.rate_limit import RateLimiter
 from delivery.chat.sink import ConnectedBot
 from delivery.deliveries.attempt import AmbiguityPolicy
 from delivery.deliveries.port import Delivery
+from delivery.deliveries.route import bot_destination
 from gateway.ingress.channel_context import UpdateAcceptor
 from gateway.ingress.channel_health import ReceiverHealth
 from gateway.ingress.receive import ChannelContext
@@ -93,10 +94,18 @@ class OpenChannels:
         )
 
     def pause_bot(self, destination: str, seconds: float) -> None:
-        """Pause all sends of a destination's bot for some seconds, as its platform demanded."""
+        """Pause the sends of a destination's bot for some seconds, as its platform demanded.
+
+        They are those to all chats that share the limits of the destination's account at the platform.
+        """
         task = self._channels.get(json.loads(destination)[0])
         if task is not None:
-            task.rate_limiter.pause(seconds)
+            task.rate_limiter.pause_account(seconds, of=destination)
+
+    def bot_destination(self, destination: str) -> str:
+        """Return the destination of all chats that share the limits of a destination's account."""
+        channel, room = json.loads(destination)
+        return bot_destination(destination, self.limits(channel).account_of(room))
 
     def policy(self, delivery: Delivery) -> AmbiguityPolicy:
         """Return the ambiguity policy of a delivery's channel."""

@@ -23,7 +23,7 @@ from delivery.deliveries import destinations, store
 from delivery.deliveries.port import Delivery, Outcome, Sink
 from delivery_worker import ACCOUNT, DeliveryWorkerHarness
 from memory_channel import MemoryChannel
-from sink_harnesses import make_bot
+from sink_harnesses import HIGH_LIMITS, make_bot
 
 ROOM = Address(channel="chn_1", room="42")
 OTHER = Address(channel="chn_1", room="43")
@@ -152,6 +152,29 @@ async def test_a_429_for_the_bot_holds_every_replica(database: Database, channel
                 await asyncio.sleep(0.01)
         assert await other.states(waiting) == ["pending"]
     assert calls(channel) == ["send"]
+
+
+async def test_a_429_for_one_installation_holds_its_chats_alone(
+    database: Database, channel: MemoryChannel
+) -> None:
+    """Every replica pauses the chats that share the installation's limits, and no others."""
+    channel.errors.append(RateLimited(60, scope="account"))
+    limits = replace(HIGH_LIMITS, account_of=lambda room: room.partition("/")[0])
+    one, other = (
+        DeliveryWorkerHarness(
+            database=database, bots={"chn_1": make_bot(channel, frozenset({ChannelFeature.EDIT}), limits)}
+        )
+        for _ in range(2)
+    )
+    held, same, free = (Address(channel="chn_1", room=room) for room in ("octo/a", "octo/b", "acme/a"))
+    async with one.running(), other.running():
+        await one.wait_for_states(await one.create_deliveries(held, ["one"]), "retrying")
+        waiting = await other.create_deliveries(same, ["two"])
+        for replica in (one, other):
+            await replica.wait_for_states(await replica.create_deliveries(free, ["three"]), "delivered")
+        assert one.bots["chn_1"].rate_limiter.wait(SendPriority.FINAL, same.destination) > 50
+        assert await other.states(waiting) == ["pending"]
+    assert calls(channel) == ["send", "send", "send"]
 
 
 async def test_a_lost_answer_is_looked_up_once_and_nothing_repeated(

@@ -23,7 +23,7 @@ from delivery.deliveries.part import FilePart, Part, encode_part
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery.deliveries.queries import DeliveryView
 from delivery.deliveries.retry_schedule import RetrySchedule
-from delivery.deliveries.route import RouteKind, bot_destination
+from delivery.deliveries.route import RouteKind
 from delivery.deliveries.router import Router
 from delivery.deliveries.store import DueDelivery, NewDelivery
 from delivery.deliveries.transactions import Transaction, Transactions
@@ -104,12 +104,16 @@ class DeliveryWorkerHarness:
             repeatable=False,
             policy=lambda delivery: self._bot(delivery).policy,
             resolves=lambda delivery: ChannelFeature.FIND in self._bot(delivery).features,
-            bot_destination=bot_destination,
+            bot_destination=self._bot_destination,
             on_bot_paused=self._on_bot_paused,
         )
 
     def _on_bot_paused(self, destination: str, seconds: float) -> None:
-        self.bots[json.loads(destination)[0]].rate_limiter.pause(seconds)
+        self.bots[json.loads(destination)[0]].rate_limiter.pause_account(seconds, of=destination)
+
+    def _bot_destination(self, destination: str) -> str:
+        channel, room = json.loads(destination)
+        return self.bots[channel].bot_destination(Address(channel=channel, room=room))
 
     def _bot(self, delivery: Delivery) -> ConnectedBot:
         return self.bots[Address.decode(delivery.target).channel]

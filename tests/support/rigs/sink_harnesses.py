@@ -188,7 +188,12 @@ def make_bot(
     channel: Sender, features: frozenset[ChannelFeature], limits: ChannelLimits = HIGH_LIMITS
 ) -> ConnectedBot:
     """Return a connected bot."""
-    return ConnectedBot(sender=channel, features=features, rate_limiter=RateLimiter(limits), limits=limits)
+
+    def account_of(destination: str) -> str:
+        return limits.account_of(Address.room_of(destination))
+
+    rate_limiter = RateLimiter(limits, account_of=account_of)
+    return ConnectedBot(sender=channel, features=features, rate_limiter=rate_limiter, limits=limits)
 
 
 def make_chat_sink(channel: MemoryChannel, *features: ChannelFeature, send_seconds: float = 5) -> ChatSink:

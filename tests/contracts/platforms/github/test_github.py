@@ -351,3 +351,9 @@ async def test_a_replica_that_takes_over_begins_where_the_other_ended(platform: 
             await platform.say(ROOM, "after")
             updates = await second.wait(1)
     assert [one.text for one in updates if isinstance(one, Message)] == ["after"]
+
+
+def test_the_repositories_of_an_owner_share_a_rate_limit() -> None:
+    """GitHub counts the calls of an installation, and an owner installs an app once."""
+    rooms = ("octo/loft", "Octo/nest", "acme/loft")
+    assert [plugin.limits.account_of(room) for room in rooms] == ["octo", "octo", "acme"]
