@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -44,6 +44,13 @@ class Address:
         """Return the address that `encode` wrote; raises ValueError or KeyError for anything else."""
         raw = json.loads(text)
         return cls(channel=raw["channel"], room=raw["room"], thread=raw["thread"], extras=dict(raw["extras"]))
+
+    def moved_target(self, target: str, room: str) -> str | None:
+        """Return an encoded address with another room, None for one that is not in this address's room."""
+        address = Address.decode(target)
+        if (address.channel, address.room) != (self.channel, self.room):
+            return None
+        return replace(address, room=room).encode()
 
     @property
     def destination(self) -> str:

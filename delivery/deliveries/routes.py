@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import bindparam, delete, insert, or_, select, update
 
+from channels.message import Address
 from delivery.database.engine import Connection
 from delivery.database.tables import endpoints, routes, streams
 from delivery.deliveries.route import Route, RouteKind
@@ -52,11 +53,16 @@ def _route(row: object) -> Route:
     )
 
 
-async def move_routes(connection: Connection, *, kind: RouteKind, old: str, new: str) -> None:
-    """Change the target of every route to `old` into `new` (for a chat whose id has changed)."""
-    await connection.execute(
-        update(routes).where(routes.c.kind == str(kind), routes.c.target == old).values(target=new)
-    )
+async def move_room(connection: Connection, *, old: Address, room: str) -> None:
+    """Change the targets of every route to a room, or to a thread of it, for a room whose id has changed."""
+    names_it = routes.c.target.contains(json.dumps(old.room), autoescape=True)
+    is_chat = routes.c.kind == str(RouteKind.CHAT)
+    targets = await connection.execute(select(routes.c.target).where(is_chat, names_it).distinct())
+    for target in targets.scalars().all():
+        if (moved := old.moved_target(target, room)) is not None:
+            await connection.execute(
+                update(routes).where(is_chat, routes.c.target == target).values(target=moved)
+            )
 
 
 async def replace_target(connection: Connection, conversation: str, *, old: str, new: str) -> None:

@@ -317,10 +317,13 @@ async def drop(connection: Connection, account: str, delivery: str) -> bool:
     return changed.rowcount == 1
 
 
-async def move(connection: Connection, *, old: Address, new: Address) -> None:
-    """Change the address of unfinished deliveries (for a chat whose id has changed)."""
-    await connection.execute(
-        update(deliveries)
-        .where(deliveries.c.destination == old.destination, IS_OPEN)
-        .values(target=new.encode(), destination=new.destination)
-    )
+async def move_room(connection: Connection, *, old: Address, room: str) -> None:
+    """Change the addresses of a room's unfinished deliveries, for a room whose id has changed."""
+    waiting = (deliveries.c.destination == old.destination, IS_OPEN)
+    targets = await connection.execute(select(deliveries.c.target).where(*waiting).distinct())
+    for target in targets.scalars().all():
+        if (moved := old.moved_target(target, room)) is not None:
+            new = {"target": moved, "destination": Address.decode(moved).destination}
+            await connection.execute(
+                update(deliveries).where(*waiting, deliveries.c.target == target).values(**new)
+            )

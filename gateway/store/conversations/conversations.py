@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +19,7 @@ from sqlalchemy import (
     update,
 )
 
+from channels.message import Address
 from delivery.database.batched_deletes import delete_batch
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, RowDeleted, insert_on_conflict
@@ -249,8 +251,27 @@ async def detach_address(connection: Connection, conversation: str) -> None:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatAddress:
+    """The address of a conversation's chat thread; without `address_key` it is not the open one there."""
+
+    id: str
+    address: str
+    address_key: str | None
+
+
+async def list_in_room(connection: Connection, account: str, *, channel: str, room: str) -> list[ChatAddress]:
+    """Return the addresses of a room's conversations, in all of its threads; ended ones too."""
+    columns = (conversations.c.id, conversations.c.address, conversations.c.address_key)
+    within = (conversations.c.account == account, conversations.c.channel == channel)
+    names_it = conversations.c.address.contains(json.dumps(room), autoescape=True)
+    rows = await connection.execute(select(*columns).where(*within, names_it))
+    found = [ChatAddress(**row) for row in rows.mappings()]
+    return [one for one in found if Address.decode(one.address).room == room]
+
+
 async def change_address(
-    connection: Connection, conversation: str, *, address: str, address_key: str
+    connection: Connection, conversation: str, *, address: str, address_key: str | None
 ) -> None:
     """Give a conversation the new address of its chat thread."""
     await connection.execute(

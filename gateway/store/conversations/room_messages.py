@@ -49,6 +49,11 @@ _DELETE_OVERFLOW = delete(room_messages).where(
 )
 
 
+async def move(connection: Connection, *, old: str, new: str) -> None:
+    """Move what was said in a room to its new id; both are values of `Address.destination`."""
+    await connection.execute(update(room_messages).where(room_messages.c.room == old).values(room=new))
+
+
 def _unseen(place: ColumnElement[bool]) -> Select[Any]:
     """Return the newest messages of a place in a room after the position that a conversation has seen."""
     seen = (

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from sqlalchemy import select
 
 from channels.message import (
     Address,
@@ -19,8 +20,10 @@ from channels.message import (
     Update,
 )
 from delivery.database.engine import Database
+from delivery.database.tables import deliveries, routes
 from gateway.ingress.access import AdmissionResult, authorize
 from gateway.store.conversations import pairings
+from gateway.store.tables import conversations
 from ingress_harness import IngressHarness, open_ingress_harness
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -99,3 +102,33 @@ async def test_who_is_not_let_in_changes_nothing(harness: IngressHarness, author
     assert await harness.list_events() == []
     assert await harness.list_open_turns() == []
     assert await harness.list_delivery_bodies() == []
+
+
+async def test_a_room_moves_with_its_threads(harness: IngressHarness) -> None:
+    """A renamed repository has a conversation for each issue; what waits is sent to the new name."""
+    old = [harness.address("octo/loft", thread) for thread in ("1", "2")]
+    other = harness.address("octo/loft-2", "1")
+    for address in (*old, other):
+        await harness.send_message("hello", address=address)
+        await harness.send_command("status", address=address, token="")
+    before = await list_conversations(harness)
+    await harness.send_message("already renamed", address=harness.address("octo/nest", "2"))
+    moved = RoomMigrated(key="9", old=harness.address("octo/loft"), new=harness.address("octo/nest"))
+    await harness.receive(moved)
+    after = await list_conversations(harness)
+    new = [harness.address("octo/nest", thread) for thread in ("1", "2")]
+    assert after[new[0].key] == before[old[0].key]
+    assert after[new[1].key] not in before.values()
+    assert {old[0].key, old[1].key}.isdisjoint(after)
+    assert after[other.key] == before[other.key]
+    async with harness.database.read() as connection:
+        targets = set((await connection.execute(select(deliveries.c.target))).scalars())
+        routed = set((await connection.execute(select(routes.c.target))).scalars())
+    assert targets == routed == {address.encode() for address in (*new, other)}
+
+
+async def list_conversations(harness: IngressHarness) -> dict[str, str]:
+    """Return the open conversations by their addresses."""
+    async with harness.database.read() as connection:
+        rows = await connection.execute(select(conversations.c.address_key, conversations.c.id))
+    return {key: number for key, number in rows if key is not None}
