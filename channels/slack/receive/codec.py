@@ -22,18 +22,18 @@ from channels.message import (
     MessageDeleted,
     Reaction,
     RoomKind,
+    RoomMigrated,
     Update,
 )
 from channels.slack import text as slack_text
 from channels.slack.addresses import address_of, parse_timestamp, room_kind_of
 from channels.slack.payloads import Bot, EventCallback, File, MessageEvent, ReactionEvent, SlashCommand
 from channels.slack.receive import interactions
-from channels.slack.text import measure
 
-__all__ = ["Bot", "decode", "measure"]
+__all__ = ["Bot", "decode"]
 
 _MESSAGE_SUBTYPES = {None, "file_share", "thread_broadcast", "me_message", "bot_message"}
-_REACTION_EVENTS = ("reaction_added", "reaction_removed")
+_UNAVAILABLE_MODES = {"tombstone", "hidden_by_limit", "external"}
 
 
 def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
@@ -53,15 +53,10 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
 
 
 def _event(callback: EventCallback, channel: str, bot: Bot) -> Update | IgnoredUpdate:
-    kind = callback.event.get("type")
-    if kind in _REACTION_EVENTS:
-        return _reaction(
-            ReactionEvent.model_validate(callback.event), bot.team or callback.team_id, channel, bot
-        )
+    kind, team = callback.event.get("type"), bot.team or callback.team_id
     if kind not in ("message", "app_mention"):
-        return IgnoredUpdate(reason=f"an event of another kind: {str(kind)[:40]}")
+        return _other_event(callback.event, team, channel, bot)
     event = MessageEvent.model_validate(callback.event)
-    team = bot.team or callback.team_id
     if event.subtype == "message_changed":
         return _message_changed(event, team, channel, bot)
     if event.subtype == "message_deleted" and event.deleted_ts:
@@ -69,6 +64,22 @@ def _event(callback: EventCallback, channel: str, bot: Bot) -> Update | IgnoredU
     if event.subtype not in _MESSAGE_SUBTYPES:
         return IgnoredUpdate(reason=f"a message of the subtype {event.subtype[:40]}" if event.subtype else "")
     return _message(event, f"{team}:{event.channel}:{event.ts}", channel, bot)
+
+
+def _other_event(event: dict[str, Any], team: str, channel: str, bot: Bot) -> Update | IgnoredUpdate:
+    match event.get("type"):
+        case "reaction_added" | "reaction_removed":
+            return _reaction(ReactionEvent.model_validate(event), team, channel, bot)
+        case "channel_id_changed":
+            return _room_migrated(event, team, channel)
+    return IgnoredUpdate(reason=f"an event of another kind: {str(event.get('type'))[:40]}")
+
+
+def _room_migrated(event: dict[str, Any], team: str, channel: str) -> RoomMigrated:
+    """Decode the new id of a private channel, which it gets when it is shared with another workspace."""
+    old, new = clean(event.get("old_channel_id")), clean(event.get("new_channel_id"))
+    rooms = {"old": Address(channel=channel, room=old), "new": Address(channel=channel, room=new)}
+    return RoomMigrated(key=f"{team}:moved:{old}:{new}", **rooms)
 
 
 def _reaction(event: ReactionEvent, team: str, channel: str, bot: Bot) -> Reaction | IgnoredUpdate:
@@ -128,7 +139,7 @@ def _message(
     forwarded = [one for one in mappings(event.attachments) if one.get("is_share") is True]
     shared = (File.model_validate(file) for one in forwarded for file in mappings(one.get("files")))
     files = (*(event.files or ()), *shared)
-    attachments = tuple(_attachment(file) for file in files if _is_available(file))
+    attachments = tuple(_attachment(file) for file in files if file.mode not in _UNAVAILABLE_MODES)
     content = append_forwarded(text, (slack_text.to_plain_text(clean(one.get("text"))) for one in forwarded))
     if not content and not attachments and not mentioned:
         return IgnoredUpdate(reason="a message with neither text nor file")
@@ -143,10 +154,10 @@ def _message(
     }
     parse = parse_mentioned if mentioned else parse_slash
     command = parse(text) if mentioned or room is RoomKind.DIRECT else None
-    is_edited = edited_at is not None
-    if command is not None and not is_edited and not attachments:
+    if command is not None and edited_at is None and not attachments:
         return Command(name=command[0], rest=command[1], **common)
-    return Message(text=content, mentions_bot=mentioned, edited=is_edited, attachments=attachments, **common)
+    common |= {"edited": edited_at is not None, "attachments": attachments}
+    return Message(text=content, mentions_bot=mentioned, **common)
 
 
 def _slash_command(slash: SlashCommand, channel: str, bot: Bot) -> Message | Command:
@@ -169,10 +180,6 @@ def _trigger_seconds(trigger: str) -> str:
     """Return when a slash command was given: its trigger_id begins with the second."""
     seconds = trigger.partition(".")[0]
     return seconds if seconds.isdecimal() and seconds.isascii() and len(seconds) == 10 else "0"  # noqa: PLR2004
-
-
-def _is_available(file: File) -> bool:
-    return file.mode not in {"tombstone", "hidden_by_limit", "external"}
 
 
 def _attachment(file: File) -> Attachment:

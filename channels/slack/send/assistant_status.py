@@ -41,7 +41,7 @@ class AssistantStatus:
             if key in self._overtaken:
                 await self._set(key, "")
         except (Rejected, NotPermitted, Undeliverable):
-            self._remember_refusal(key)
+            self._refused[key] = None
         finally:
             self._setting.discard(key)
             self._overtaken.discard(key)
@@ -64,9 +64,6 @@ class AssistantStatus:
         room, thread = key
         parameters = {"channel_id": room, "thread_ts": thread, "status": status}
         await self._api.call("assistant.threads.setStatus", parameters)
-
-    def _remember_refusal(self, key: ThreadKey) -> None:
-        self._refused[key] = None
 
 
 def _thread_key(address: Address) -> ThreadKey:

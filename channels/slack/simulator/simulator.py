@@ -88,6 +88,16 @@ class Simulator(UserActions):
         """Remove the bot from a room; a private one disappears for it, a public one is `not_in_channel`."""
         self.world.room(room).refusal = refusal
 
+    async def change_id(self, room: str | int, new: str) -> None:
+        """Give a private channel another id, as sharing it with a workspace does; the old one ends."""
+        old = self.world.room(room)
+        self.world.room(new).kind = old.kind
+        old.refusal = "channel_not_found"
+        for post in self.world.posts:
+            post.room = new if post.room == old.id else post.room
+        ids = {"old_channel_id": old.id, "new_channel_id": new, "event_ts": self.world.next_ts()}
+        await self.send_event({"type": "channel_id_changed", **ids})
+
     async def fail(
         self,
         error: str = "internal_error",
