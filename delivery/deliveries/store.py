@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -280,6 +281,22 @@ async def send_again(connection: Connection, planned: Sequence[NewDelivery]) -> 
         .values(_due_again())
     )
     await _open_destination(connection, planned[0].kind, planned[0].destination)
+
+
+async def end_waits(connection: Connection, channel: str, *, changed_at: datetime) -> set[tuple[str, str]]:
+    """Make due what waits in a channel whose settings were changed since the attempt that failed.
+
+    Returns the destinations, each with its account. The pauses of destinations stay.
+    """
+    now, beginning = utc_now(), json.dumps([channel]).removesuffix("]") + ","
+    waiting = (IS_OPEN, deliveries.c.next_at > now, deliveries.c.updated_at < changed_at)
+    changed = await connection.execute(
+        update(deliveries)
+        .where(*waiting, deliveries.c.destination.startswith(beginning, autoescape=True))
+        .values(next_at=now)
+        .returning(deliveries.c.destination, deliveries.c.account)
+    )
+    return {(destination, account) for destination, account in changed}
 
 
 async def _open_destination(connection: Connection, kind: RouteKind, destination: str) -> None:

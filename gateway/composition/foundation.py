@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from delivery.broker.port import WorkQueue
 from delivery.chat.drafts import Drafts
 from delivery.chat.rate_limit_store import SqlTokenBuckets
 from delivery.deliveries.router import Router
@@ -79,6 +80,9 @@ def build_foundation(backing: BackingServices) -> Foundation:
         backing.wake_ups,
         checkpoint,
         full_text_url=full_text_path,
+    )
+    channels.wake_destination = lambda destination, account: transactions.wake_soon(
+        WorkQueue.DELIVER, destination, account=account
     )
     return Foundation(
         backing=backing,

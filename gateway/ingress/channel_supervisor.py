@@ -25,6 +25,7 @@ from delivery.chat.rate_limit import RateLimiter
 from delivery.chat.shared_rate_limit import SharedRateLimiter, TokenBucketStore
 from delivery.chat.sink import SEND_SECONDS
 from delivery.database.engine import Database, DatabaseUnavailable
+from delivery.deliveries import store
 from delivery.errors import DeliveryError, LeaseBusy
 from gateway.infra.replica_shares import RECEIVING, ReplicaShares
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
@@ -217,6 +218,7 @@ class ChannelSupervisor(OpenChannels):
                     self._records.guard_of(channel.record),
                 ) as connection:
                     channel.connection, channel.error = connection, ""
+                    await self._retry_waiting(channel.record)
                     try:
                         await self._receive(channel, connection)
                     except Exception as error:  # noqa: BLE001 - the outermost loop of a channel
@@ -225,6 +227,14 @@ class ChannelSupervisor(OpenChannels):
                 channel.connection = None
                 await self._wait_after(error, channel, retries)
             channel.connection = None
+
+    async def _retry_waiting(self, record: Record) -> None:
+        """Attempt at once what failed with earlier settings of the channel, such as another token."""
+        with log_errors("channels.retry_waiting"):
+            async with self._database.begin() as connection:
+                found = await store.end_waits(connection, record.id, changed_at=record.updated_at)
+            for destination, account in found:
+                self.wake_destination(destination, account)
 
     async def _wait_after(self, error: Exception, channel: ChannelTask, retries: ChannelRetries) -> None:
         channel.error = str(error)

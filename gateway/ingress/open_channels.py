@@ -67,6 +67,8 @@ class OpenChannels:
         self._get_acceptor = get_acceptor
         self._may_receive = may_receive
         self._channels: dict[str, ChannelTask] = {}
+        self.wake_destination: Callable[[str, str], None] = lambda _destination, _account: None
+        """Called with a destination whose deliveries are due again, and its account."""
         self._unopened: dict[str, str] = {}
         """Why the records that cannot be opened are not."""
         self.is_loaded = False
