@@ -110,7 +110,8 @@ class FileSink:
         """
         why = " ".join(why.split())[:_MAX_REASON_LENGTH].rstrip(".")
         if file.is_text:
-            text = render_end(await self._read_content(file.id), why, bot.limits)
+            content, link = await self._read_content(file.id), self._create_link(file)
+            text = render_end(content, why, bot.limits, link=link if content else None)
         else:
             await self._on_rejected(file.id, why)
             text = render_rejected_file(file, why, self._create_link(file))
@@ -144,15 +145,16 @@ def shorten(content: bytes, limit: int) -> bytes:
     return head.encode() + gap + tail.encode()
 
 
-def render_end(content: bytes | None, why: str, limits: ChannelLimits) -> str:
-    """Return the message that is sent in place of a text's file: the reason and the end of the text."""
+def render_end(content: bytes | None, why: str, limits: ChannelLimits, *, link: str | None = None) -> str:
+    """Return the message that is sent in place of a text's file: the reason, its link and its end."""
     reason = f"I could not attach the whole text: {why}."
     if not content:
         return reason
+    where = f" You can download it here for some days: {link}\n\n" if link else " "
     end = content.decode(errors="ignore")[-limits.text :]
-    while end and limits.measure(text := f"{reason} It ends with\n\n{code_block(end)}") > limits.text:
+    while end and limits.measure(text := f"{reason}{where}It ends with\n\n{code_block(end)}") > limits.text:
         end = end[len(end) // 8 + 1 :]
-    return text if end else reason
+    return text if end else f"{reason}{where}".rstrip()
 
 
 def render_rejected_file(file: FilePart, why: str, link: str | None) -> str:

@@ -45,6 +45,8 @@ class FileServices:
     sink: FileSink
     settings: FileSettings
     quota: StorageQuota
+    read_content: ReadContent
+    """Returns a stored file by its id, or the whole text of a message by the message's."""
 
 
 def open_file_services(
@@ -67,6 +69,7 @@ def open_file_services(
         retention=timedelta(seconds=settings.files.retention),
         quota=quota,
     )
+    read_content = _content_reader(backing.database, file_store)
     links = SignedLinks(
         keys=backing.vault.keys_for(PURPOSE),
         public_url=settings.public_url,
@@ -99,13 +102,14 @@ def open_file_services(
             transcriber=Transcriber(settings.transcription),
         ),
         sink=FileSink(
-            read_content=_content_reader(backing.database, file_store),
+            read_content=read_content,
             create_link=lambda file: _public_link(links, file),
             on_rejected=_record_rejection(transactions),
             speak=_message_speaker(backing.database, Speaker(settings.speech)),
         ),
         settings=settings.files,
         quota=quota,
+        read_content=read_content,
     )
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
+from channels.pancake.simulator import simulate as simulate_pancake
+from channels.pancake.simulator.simulator import COMMENTS
 from channels.zalo.simulator import simulate
 from inbox_stories import open_story, wait_for_text
 from openai_server import ScriptedTurn
@@ -27,3 +31,20 @@ async def test_a_long_answer_arrives_whole_where_no_file_can_be_sent(tmp_path: P
         await wait_for_text(platform, LINES[-1])
     said = "\n".join(one.text for one in platform.messages())
     assert [line for line in said.split("\n") if line] == LINES
+
+
+async def test_a_long_answer_below_a_comment_has_a_link_to_the_whole(tmp_path: Path) -> None:
+    """Comments take no files; the link opens the text, and no other message's."""
+    async with simulate_pancake() as platform:
+        settings = platform.settings(page_name="The Loft")
+        async with open_story(platform, "pancake", settings, tmp_path / "data", answer_at_length):
+            await platform.write(COMMENTS, "@The Loft tell me everything")
+            said = await wait_for_text(platform, "comments take no files")
+            link = said.text.partition("some days: ")[2].partition("\n")[0]
+            async with aiohttp.ClientSession() as session:
+                async with session.get(link) as answer:
+                    assert (answer.status, answer.content_type) == (200, "text/plain")
+                    assert [line for line in (await answer.text()).split("\n") if line] == LINES
+                async with session.get(link.replace("/msg_", "/msg_0")) as answer:
+                    assert answer.status == 404
+    assert LINES[-1] in said.text

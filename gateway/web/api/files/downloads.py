@@ -20,6 +20,8 @@ from gateway.web.http.auth import KeyAccess, SignedLinkAccess, bearer_token
 from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import AUTHENTICATOR, ApiCall, ApiRoute, NoContent, RequestModel, ResponseModel
 
+MESSAGE_PREFIX, TEXT_NAME = "msg_", "answer.txt"
+
 
 class SignedLinkQuery(RequestModel):
     """The signature of a link."""
@@ -47,11 +49,23 @@ class UploadedFileResponse(ResponseModel):
 
 
 async def download(call: ApiCall[NoContent, SignedLinkQuery]) -> web.StreamResponse:
-    """Return a file's bytes as a download that browsers never render."""
+    """Return a file's bytes as a download that browsers never render; of a message's link, its text."""
+    if call.path["id"].startswith(MESSAGE_PREFIX):
+        return await _send_text(call)
     row = await _authorized_file(call)
     if row is None:
         raise _link_not_found()
     return await send_file(call, row)
+
+
+async def _send_text(call: ApiCall[NoContent, SignedLinkQuery]) -> web.Response:
+    """Return the text of a message whose link is valid, which a chat could not show whole."""
+    filing, message, query = call.services.file_services, call.path["id"], call.query
+    is_valid = filing.links.is_valid(message, query.expires, query.signature, now=utc_now())
+    content = await filing.read_content(message) if is_valid else None
+    if content is None:
+        raise _link_not_found()
+    return web.Response(body=content, headers=_headers(TEXT_NAME, "text/plain; charset=utf-8"))
 
 
 async def send_file(call: ApiCall[Any, Any], row: FileRow) -> web.StreamResponse:
@@ -62,7 +76,7 @@ async def send_file(call: ApiCall[Any, Any], row: FileRow) -> web.StreamResponse
     if row.sha256 is None:
         raise _link_not_found()
     tag, request = f'"{row.sha256}"', call.request
-    headers = {**_headers(row), hdrs.ETAG: tag, hdrs.ACCEPT_RANGES: "bytes"}
+    headers = {**_headers(row.name, row.type), hdrs.ETAG: tag, hdrs.ACCEPT_RANGES: "bytes"}
     if any(one.value in (row.sha256, "*") for one in request.if_none_match or ()):
         return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
     start, stop = _wanted_range(request, row.size, tag)
@@ -141,10 +155,10 @@ async def _authorized_file(call: ApiCall[NoContent, SignedLinkQuery]) -> FileRow
     )
 
 
-def _headers(row: FileRow) -> dict[str, str]:
+def _headers(name: str, media_type: str) -> dict[str, str]:
     return {
-        hdrs.CONTENT_TYPE: media_types.BINARY if row.type in media_types.ACTIVE_CONTENT else row.type,
-        hdrs.CONTENT_DISPOSITION: f"attachment; filename*=UTF-8''{quote(row.name, safe='')}",
+        hdrs.CONTENT_TYPE: media_types.BINARY if media_type in media_types.ACTIVE_CONTENT else media_type,
+        hdrs.CONTENT_DISPOSITION: f"attachment; filename*=UTF-8''{quote(name, safe='')}",
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "sandbox; default-src 'none'",
         "Referrer-Policy": "no-referrer",
