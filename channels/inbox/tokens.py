@@ -1,5 +1,7 @@
 """Keep access tokens in memory: each is replaced before its end, or when the platform refuses it.
 
+One that cannot be replaced for now is used until its end.
+
 Private keys, for platforms whose tokens an app signs itself, are read here.
 """
 
@@ -12,10 +14,14 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from channels.errors import Unauthorized
+import structlog
+
+from channels.errors import ChannelError, Unauthorized
 from channels.inbox.errors import before_sending
 
 T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
 
 Renew = Callable[[str], Awaitable[tuple[str, float]]]
 """Return a new token of a holder, and the seconds it lasts; raises ChannelError."""
@@ -51,11 +57,19 @@ class TokenCache:
     async def _get(self, holder: str) -> str:
         async with self._renewals[holder]:
             token, ends_at = self._tokens.get(holder, ("", 0.0))
-            if not token or ends_at - time.monotonic() < self._early:
+            left = ends_at - time.monotonic()
+            if token and left >= self._early:
+                return token
+            try:
                 with before_sending():
-                    token, seconds = await self._renew(holder)
-                self.put(holder, token, seconds)
-            return token
+                    renewed, seconds = await self._renew(holder)
+            except ChannelError as error:
+                if not token or left <= 0 or error.remedy != "retry":
+                    raise
+                log.warning("channel.token_not_renewed", error=str(error), valid_seconds=round(left))
+                return token
+            self.put(holder, renewed, seconds)
+            return renewed
 
 
 @lru_cache(maxsize=16)

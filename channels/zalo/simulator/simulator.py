@@ -31,6 +31,7 @@ class Simulator(SimulatedPlatform):
         super().__init__()
         self.token, self.access = TOKEN, "access-1-simulated"
         self.refresh = OAUTH_CODE + "-simulated"
+        self.token_seconds = 90_000
         self.hook: dict[str, str] = {"url": "", "secret_token": ""}
         self.updates: deque[dict[str, Any]] = deque()
         self.sent: list[SimulatedMessage] = []
@@ -171,7 +172,11 @@ class Simulator(SimulatedPlatform):
             return web.json_response({"error_name": "Invalid refresh token", "error": -14014})
         number = next(self._numbers)
         self.access, self.refresh = f"access-{number}-simulated", f"refresh-{number}-{'x' * 900}"
-        tokens = {"access_token": self.access, "refresh_token": self.refresh, "expires_in": "90000"}
+        tokens = {
+            "access_token": self.access,
+            "refresh_token": self.refresh,
+            "expires_in": str(self.token_seconds),
+        }
         return web.json_response(tokens)
 
     async def _get_file(self, request: web.Request) -> web.Response:

@@ -151,6 +151,18 @@ async def test_a_renewal_that_breaks_is_not_ambiguous(platform: Simulator) -> No
     assert [one.text for one in platform.messages()] == ["late"]
 
 
+async def test_a_token_that_cannot_be_renewed_yet_is_used_until_its_end(platform: Simulator) -> None:
+    """It is renewed minutes before its end; that Zalo fails then holds up nothing."""
+    platform.token_seconds = 300
+    settings = platform.settings(platform="oa", refresh_token=platform.refresh)
+    async with open_connection(plugin, settings, MemoryChannelState()) as app:
+        platform.fail("renew", 503, {})
+        await app.sender.send(ADA, make_reply("in time"))
+        await app.sender.send(ADA, make_reply("renewed"))
+    assert [one.text for one in platform.messages()] == ["in time", "renewed"]
+    assert platform.counts["renew"] == 3
+
+
 async def test_an_access_token_without_renewal_needs_the_operator(platform: Simulator) -> None:
     """The error names what to set."""
     with pytest.raises(Unauthorized, match="refresh_token"):
