@@ -132,7 +132,7 @@ class BudgetReservations:
             await self._take(account, turn_input, reserved, now=now, is_first=is_first)
         except BudgetUsedUp:
             async with self._database.begin() as connection:
-                await store.update_limits(connection, account, wanted)
+                await self._show_limits(connection, account, reserved, now)
             raise
         return reserved
 
@@ -153,9 +153,20 @@ class BudgetReservations:
             if len(changed) < len(wanted):
                 refused = await _first_refused(connection, account, wanted, changed)
                 raise BudgetUsedUp(refused, names)
-            await self._add_earlier(connection, account, changed, names, now)
+            for counter in await self._add_earlier(connection, account, changed, names, now):
+                if counter.used >= counter.ceiling:
+                    raise BudgetUsedUp(replace(counter, reserved=0), names)
             row = new_usage(account, turn_input, now)
             await store.set_reservation(connection, row, wanted, until=reserved.until)
+
+    async def _show_limits(
+        self, connection: Connection, account: str, refused: RequestReservation, now: datetime
+    ) -> None:
+        """Store the limits that a request was refused under, and what was used of those that begin."""
+        await store.update_limits(connection, account, refused.changes)
+        unreserved = [replace(one, reserved=0) for one in refused.changes]
+        begun = await store.change_counters(connection, account, unreserved, only_below=False)
+        await self._add_earlier(connection, account, begun, refused.names, now)
 
     @staticmethod
     async def _add_earlier(
@@ -164,17 +175,18 @@ class BudgetReservations:
         changed: Sequence[BudgetCounter],
         names: BudgetNames,
         now: datetime,
-    ) -> None:
-        """Add what was used before a limit was set to counters that begin; raises BudgetUsedUp."""
+    ) -> list[BudgetCounter]:
+        """Add what was used before a limit was set to the counters that begin, and return these counters."""
+        begun = []
         for counter in changed:
             if counter.used or names.whose(counter) == "person":
                 continue
             earlier = await count_earlier(connection, account, counter, timezone=names.timezone, now=now)
-            if earlier.used >= counter.ceiling:
-                raise BudgetUsedUp(replace(earlier, reserved=0), names)
             if earlier.used:
                 change = counter_change(counter, used=earlier.used)
                 await store.change_counters(connection, account, [change], only_below=False)
+                begun.append(earlier)
+        return begun
 
     async def settle(
         self,

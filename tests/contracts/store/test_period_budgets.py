@@ -283,6 +283,7 @@ async def test_a_lowered_limit_is_shown(database: Database, account: str) -> Non
         await run_turn(meter, turn_input("trn_2", budget_day_requests=1))
     assert {(one.owner, one.ceiling) for one in await counters(database, account)} == {
         ("", 200),
+        ("", 2_500_000),
         ("agt_1", 1),
     }
 
@@ -320,8 +321,12 @@ async def test_earlier_usage_counts_when_a_limit_is_set(database: Database, acco
     meter = UsageMeter(database, Metrics(), {})
     await run_turn(meter, turn_input("trn_1"), CountingAgent(requests=3))
     await set_budget(database, account, day={"tokens": 200})
-    with pytest.raises(AgentError, match="used up: 300 of 200"):
-        await run_turn(meter, turn_input("trn_2"))
+    for turn in ("trn_2", "trn_2"):
+        with pytest.raises(AgentError, match="used up: 300 of 200"):
+            await run_turn(meter, turn_input(turn))
+        assert [(one.used, one.reserved, one.ceiling) for one in await counters(database, account)] == [
+            (300, 0, 200)
+        ]
     await set_budget(database, account, day={"tokens": 400})
     await run_turn(meter, turn_input("trn_3"))
     assert [one.used for one in await counters(database, account)] == [400]
