@@ -11,7 +11,6 @@ from zoneinfo import ZoneInfo
 from gateway.agents.port import AgentSpec
 from gateway.store.accounts.budgets import (
     ACCOUNT_OWNER,
-    MICROS,
     BudgetCounter,
     BudgetKind,
     CounterChange,
@@ -179,29 +178,26 @@ class BudgetNames:
         return f"{local:%Y-%m-%d %H:%M} ({self.timezone})"
 
 
-def shown_amount(kind: BudgetKind, amount: int) -> str:
-    """Return an amount as people read it."""
-    return f"{amount / MICROS:,.6g}" if kind is BudgetKind.COST else f"{amount:,}"
-
-
 def share_of(counter: BudgetCounter) -> str:
-    """Return how much of a budget is used, and how much running requests have reserved."""
-    kind = counter.kind
-    reserved = (
-        f", and {shown_amount(kind, counter.reserved)} reserved by running requests"
-        if counter.reserved > 0
-        else ""
-    )
-    return f"{shown_amount(kind, counter.used)} of {shown_amount(kind, counter.ceiling)}{reserved}"
+    """Return how much of a budget is used, and how much running requests have reserved.
+
+    Of money it is only the share: people in chats read these texts, and the account alone sees its costs.
+    """
+    if counter.kind is BudgetKind.COST:
+        used, reserved = (_percent(counter, one) for one in (counter.used, counter.reserved))
+    else:
+        used, reserved = f"{counter.used:,} of {counter.ceiling:,}", f"{counter.reserved:,}"
+    return f"{used}, and {reserved} reserved by running requests" if counter.reserved > 0 else used
+
+
+def _percent(counter: BudgetCounter, amount: int) -> str:
+    return f"{100 * amount // counter.ceiling}%"
 
 
 def render_share(counter: BudgetCounter, names: BudgetNames) -> str:
-    """Return how much of a budget is used and when it begins again; of money only the share."""
-    share = share_of(counter)
-    if counter.kind is BudgetKind.COST:
-        share = f"{counter.used / counter.ceiling:.0%}"
+    """Return how much of a budget is used and when it begins again."""
     budget = names.budget(counter)
-    return f"{budget[0].upper()}{budget[1:]}: {share}, until {names.end(counter)}."
+    return f"{budget[0].upper()}{budget[1:]}: {share_of(counter)}, until {names.end(counter)}."
 
 
 def render_refusal(counter: BudgetCounter, names: BudgetNames) -> str:
@@ -224,9 +220,9 @@ def render_warning(counter: BudgetCounter, names: BudgetNames) -> str:
     budget, end = names.budget(counter), names.end(counter)
     if counter.used >= counter.ceiling:
         return f"All of {budget} is used: {share_of(counter)}. I can answer again from {end}."
-    percent = 100 * counter.used // counter.ceiling
-    used = f"{percent}% of {budget} is used: {share_of(counter)}."
-    return f"{used} When all is used, I can answer again from {end}."
+    percent = _percent(counter, counter.used)
+    amounts = "" if counter.kind is BudgetKind.COST else f": {share_of(counter)}"
+    return f"{percent} of {budget} is used{amounts}. When all is used, I can answer again from {end}."
 
 
 def _raised_by(whose: str) -> str:

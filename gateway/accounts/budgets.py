@@ -71,7 +71,10 @@ class Budget:
 
 
 def budget_problem(budget: Budget, used: Amount, *, owner: str, raised_by: str) -> str | None:
-    """Return which budget is used up, by how much, and who can raise it; None if none is."""
+    """Return which budget is used up, by how much, and who can raise it; None if none is.
+
+    Of money it is only the share, because people in chats read this text.
+    """
     kinds = (
         ("sandbox seconds", budget.seconds, used.seconds),
         ("model requests", float(budget.requests), float(used.requests)),
@@ -80,10 +83,8 @@ def budget_problem(budget: Budget, used: Amount, *, owner: str, raised_by: str) 
     )
     for kind, limit, reached in kinds:
         if limit and reached >= limit:
-            return (
-                f"The budget of {kind} of {owner} is used up: {reached:,.6g} of {limit:,.6g}. "
-                f"{raised_by} can raise it."
-            )
+            share = f"{int(100 * reached / limit)}%" if kind == "money" else f"{reached:,.6g} of {limit:,.6g}"
+            return f"The budget of {kind} of {owner} is used up: {share}. {raised_by} can raise it."
     return None
 
 

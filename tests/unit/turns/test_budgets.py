@@ -14,6 +14,7 @@ from agent_tools import RecordingTools
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
+from gateway.accounts.budget_periods import BudgetNames, render_refusal, render_share, render_warning
 from gateway.accounts.budgets import Budget, MeteredAgent, UsageMeter, budget_problem
 from gateway.agents.port import (
     Agent,
@@ -33,6 +34,7 @@ from gateway.config.setting_types import PriceSettings
 from gateway.observability.metrics import Metrics
 from gateway.store.accounts import budgets, deletion
 from gateway.store.accounts import usage as store
+from gateway.store.accounts.budgets import BudgetCounter, BudgetKind
 from gateway.store.accounts.usage import Amount
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
@@ -174,6 +176,36 @@ def test_no_budget_is_no_limit() -> None:
     assert budget_problem(Budget(), used, owner="x", raised_by="y") is None
     assert "sandbox seconds" in (budget_problem(Budget(seconds=1), used, owner="x", raised_by="y") or "")
     assert "money" in (budget_problem(Budget(cost=1), used, owner="x", raised_by="y") or "")
+
+
+def money_counter(used: int, reserved: int = 0) -> BudgetCounter:
+    """Return the counter of an account's budget of 5 per day."""
+    return BudgetCounter(
+        owner="",
+        period="2030-01-31",
+        kind=BudgetKind.COST,
+        used=used,
+        reserved=reserved,
+        ceiling=5_000_000,
+        warned=False,
+        ends_at=datetime(2030, 2, 1, tzinfo=UTC),
+    )
+
+
+def test_people_in_chats_see_only_the_share_of_money() -> None:
+    """What a budget of money refuses, warns of or shows in a chat contains no amount of money."""
+    names = BudgetNames(agent="agt_1", agent_name="ada", timezone="UTC")
+    whole = budget_problem(Budget(cost=5), Amount(micros=5_085_000), owner="this account", raised_by="Who")
+    assert whole == "The budget of money of this account is used up: 101%. Who can raise it."
+    assert "is used up: 101%. It begins" in render_refusal(money_counter(5_085_000), names)
+    assert "requests: 60%, and 40% reserved by running requests. Try" in render_refusal(
+        money_counter(3_000_000, 2_000_000), names
+    )
+    assert render_warning(money_counter(4_050_000), names).startswith(
+        "81% of the budget of money per day of this account is used. When all is used,"
+    )
+    assert "is used: 101%. I can" in render_warning(money_counter(5_085_000), names)
+    assert "of this account: 81%, until" in render_share(money_counter(4_050_000), names)
 
 
 async def test_a_deleted_account_has_no_usage(database: Database, account: str) -> None:
