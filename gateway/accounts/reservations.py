@@ -1,7 +1,8 @@
 """Reservations: each model request takes its share of the budgets of days and months before it begins.
 
-A request begins only while what was used and what running requests have reserved is below each limit, so a
-limit is exceeded by the last request at most. The usage replaces the reservation when the request has ended.
+A request begins only while what was used and what running requests have reserved is below each limit. So a
+limit is exceeded by the last request, and by what running requests use above their estimates. The usage
+replaces the reservation when the request has ended.
 """
 
 from __future__ import annotations
