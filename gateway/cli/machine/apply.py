@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from gateway.records.declared import RecordChange
 
 SIGNS = {"create": "+", "update": "~", "delete": "-", "release": "!"}
+UNCHANGED = (
+    "the records are those of the file: nothing to change; other settings, such as [agent], take effect when "
+    "the gateway starts again"
+)
 NOT_STARTED = "the gateway has not been started on this database yet: `dovecote serve` applies the file too"
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes; change nothing.")]
@@ -30,7 +34,8 @@ def apply(
     """Apply the agents, sandboxes, workspaces, channels, skills and schedules of dovecote.toml.
 
     Records that were made over HTTP are left alone. A running gateway uses the changes in its next turns,
-    and those of channels within 30 seconds. `serve` applies the file when it starts.
+    and those of channels within 30 seconds. `serve` applies the file when it starts, and reads all other
+    settings then, such as those in `[agent]`.
     """
     from gateway.infra.preflight import SecretKeyMismatch
     from gateway.records.errors import InvalidRecord
@@ -101,7 +106,7 @@ async def _apply(settings: Settings, *, dry_run: bool) -> Sequence[RecordChange]
 
 def _lines(changes: Sequence[RecordChange], *, dry_run: bool) -> list[str]:
     if not changes:
-        return ["the records are those of the file: nothing to change"]
+        return [UNCHANGED]
     lines = [_line(one) for one in changes]
     return [*lines, f"{len(changes)} {'to change' if dry_run else 'changed'}"]
 

@@ -251,7 +251,8 @@ async def test_the_settings_file_is_applied_without_a_restart(running: GatewayPr
     assert [one["name"] for one in applied.json] == ["plain", "repo", "coder"]
     said = await run(running, "chat", "!echo applied", "--agent", "coder", "--conversation", "file")
     assert (said.code, "applied" in said.out) == (0, True), said.err
-    assert "nothing to change" in (await run(running, "apply")).out
+    unchanged = (await run(running, "apply")).out
+    assert "nothing to change; other settings, such as [agent], take effect when" in unchanged
     assert json.loads((await run(running, "agents", "show", "coder", "--json")).out)["managed"] is True
     file.write_text('[agents.coder]\nmodel = "pigeon"\n')
     wrong = await run(running, "apply")
