@@ -111,8 +111,6 @@ class Reaper:
                 await self._delete_unreachable(row)
         except SandboxBusy:
             log.debug("reaper.skipped", label=row.label)
-        except (ProviderRefused, FeatureUnsupported) as error:
-            log.debug("reaper.refused", label=row.label, error=str(error))
         except (SandboxError, OSError) as error:
             log.warning("reaper.postponed", label=row.label, error=str(error))
 
@@ -127,7 +125,7 @@ class Reaper:
             return
         endings, why = self._teardowns[row.provider], action.value
         if action is ReaperAction.SUSPEND:
-            await endings.suspend(row, spec, reason=why)
+            await _suspend(endings, row, spec, reason=why)
         elif action in (ReaperAction.EXPIRE, ReaperAction.ABANDON):
             await self._hooks.end_jobs(row, "sandbox_expired")
             await endings.stop(row, spec, reason=why)
@@ -160,3 +158,11 @@ class Reaper:
         except (SandboxError, OSError) as error:
             log.warning("reaper.sweep_failed", provider=provider, error=str(error))
             return 0
+
+
+async def _suspend(endings: Teardown, row: Reservation, spec: SandboxSpec, *, reason: str) -> None:
+    """Suspend a sandbox, unless its provider refuses it because of what runs in the sandbox."""
+    try:
+        await endings.suspend(row, spec, reason=reason)
+    except (ProviderRefused, FeatureUnsupported) as error:
+        log.debug("reaper.refused", label=row.label, error=str(error))

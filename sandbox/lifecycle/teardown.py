@@ -80,7 +80,11 @@ class Teardown:
         return now if now is not None and now.lock_version == row.lock_version else None
 
     async def _sync_workspace(self, row: Reservation, sandbox_id: SandboxId, spec: SandboxSpec) -> None:
-        """Sync unsynced files to the workspace store; after an hour of failures the files are abandoned."""
+        """Sync unsynced files to the workspace store; after an hour of failures the files are abandoned.
+
+        That also holds for failures that the operator can end: a revoked key, or an account that the vendor
+        has suspended. Only files that can never be had are abandoned at once.
+        """
         workspace_sync = self._backend.sync_of(spec)
         if workspace_sync is None:
             return
@@ -91,7 +95,7 @@ class Teardown:
             return
         except SandboxError as error:
             age = (self._backend.clock() - (row.made_at or row.used_at)).total_seconds()
-            if error.remedy == "retry" and age < row.max_lifetime + SYNC_RETRY_SECONDS:
+            if error.remedy != "give_up" and age < row.max_lifetime + SYNC_RETRY_SECONDS:
                 raise
             log.warning("sandbox.files_abandoned", label=row.label, error=str(error))
 

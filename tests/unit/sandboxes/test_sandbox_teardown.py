@@ -8,11 +8,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.maintenance.sandbox_passes import ReaperPasses
 from memory_reservations import MemoryReservations
 from memory_sandboxes import MemoryProvider
-from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxError
+from sandbox.errors import (
+    FeatureUnsupported,
+    ProviderRefused,
+    ProviderUnauthorized,
+    ProviderUnreachable,
+    SandboxError,
+)
 from sandbox.labels import Owner, Scope
 from sandbox.lifecycle.backend import Backend
 from sandbox.lifecycle.locks import SandboxLocks
@@ -106,18 +113,27 @@ async def test_files_come_home_before_the_machine_ends(harness: ReaperHarness, *
     )
 
 
-async def test_one_that_does_not_answer_is_waited_for(harness: ReaperHarness) -> None:
-    """Its files may be had later; after an hour, or where it will never give them, it ends without."""
+@pytest.mark.parametrize("error", [ProviderUnreachable(), ProviderRefused("no"), ProviderUnauthorized()])
+async def test_files_that_may_be_had_later_are_waited_for(
+    harness: ReaperHarness, error: SandboxError
+) -> None:
+    """The provider may answer again, or the operator renew a key; after an hour the sandbox ends without."""
     await harness.pool().acquire(REQUEST)
-    harness.workspace_sync.error = ProviderUnreachable()
+    harness.workspace_sync.error = error
     harness.now += timedelta(seconds=101)
-    await harness.reaper().visit_all()
+    with capture_logs() as logs:
+        await harness.reaper().visit_all()
     assert SPEC.label in harness.reservations.rows
+    assert [one["log_level"] for one in logs if one["event"] == "reaper.postponed"] == ["warning"]
     harness.now += timedelta(seconds=SYNC_RETRY_SECONDS)
     await harness.reaper().visit_all()
     assert (harness.provider.instances, harness.reservations.rows) == ({}, {})
+
+
+async def test_files_that_can_never_be_had_are_abandoned_at_once(harness: ReaperHarness) -> None:
+    """A sandbox whose files the provider cannot give ends without them."""
     await harness.pool().acquire(REQUEST)
-    harness.workspace_sync.error = ProviderRefused("too much")
+    harness.workspace_sync.error = FeatureUnsupported()
     harness.now += timedelta(seconds=101)
     await harness.reaper().visit_all()
     assert not harness.reservations.rows
