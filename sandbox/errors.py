@@ -16,7 +16,7 @@ A command's own time-out is an ExecResult, not an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Literal
 
@@ -101,19 +101,25 @@ ErrorTable = Sequence[tuple[type[BaseException], type[SandboxError]]]
 """Our error for each class of a vendor's client; the first matching row applies."""
 
 
+REFUSALS = frozenset(range(400, 500)) - {408, 409, 423, 425, 429}
+"""HTTP statuses with which a control plane refuses a request that is refused again when it is repeated."""
+
+
 @contextmanager
-def translate_by(table: ErrorTable, vendor: str) -> Iterator[None]:
+def translate_by(table: ErrorTable, vendor: str, *, refusals: Container[int] = ()) -> Iterator[None]:
     """Translate the errors of a vendor's client; ours pass.
 
-    An error without a row is ProviderUnreachable: clients let errors of their own transport and parser
-    through, and none of them may end a turn or the checks of other jobs.
+    An error without a row is ProviderRefused if its `status_code` is among `refusals`. Any other one is
+    ProviderUnreachable: clients let errors of their own transport and parser through, and none of them may
+    end a turn or the checks of other jobs.
     """
     try:
         yield
     except SandboxError:
         raise
     except Exception as error:
-        ours = next((ours for kind, ours in table if isinstance(error, kind)), ProviderUnreachable)
+        other = ProviderRefused if getattr(error, "status_code", None) in refusals else ProviderUnreachable
+        ours = next((ours for kind, ours in table if isinstance(error, kind)), other)
         raise ours(f"{vendor}: {str(error) or type(error).__name__}"[:500]) from error
 
 

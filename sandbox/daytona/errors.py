@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from daytona.common import errors as vendor
 
 from sandbox.errors import (
+    REFUSALS,
     ErrorTable,
     ProviderRefused,
     ProviderUnauthorized,
@@ -27,7 +28,7 @@ TABLE: ErrorTable = (
     (vendor.DaytonaSpotEvictedError, SandboxGone),
     *_REFUSALS,
 )
-"""The answers of the control plane. Every other error is ProviderUnreachable."""
+"""The answers of the control plane. Every other error is ProviderUnreachable, unless it is a refusal too."""
 
 
 _REFUSING_STATUSES = range(400, 500)
@@ -35,7 +36,12 @@ _REFUSING_STATUSES = range(400, 500)
 
 def translate_errors() -> AbstractContextManager[None]:
     """Translate the SDK's errors into ours, for calls of the control plane."""
-    return translate_by(TABLE, "daytona")
+    return translate_by(TABLE, "daytona", refusals=REFUSALS)
+
+
+def translate_creation_errors() -> AbstractContextManager[None]:
+    """Translate the errors of a creation: a 404 is that of a snapshot, or of whatever else it names."""
+    return translate_by(_REFUSALS, "daytona", refusals=REFUSALS)
 
 
 def translate_call_errors() -> AbstractContextManager[None]:

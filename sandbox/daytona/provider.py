@@ -12,7 +12,7 @@ from daytona import AsyncDaytona, AsyncSandbox, CreateSandboxFromSnapshotParams,
 from daytona import ListSandboxesQuery as Query
 
 from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
-from sandbox.daytona.errors import translate_errors
+from sandbox.daytona.errors import translate_creation_errors, translate_errors
 from sandbox.daytona.sandbox import DaytonaHandle, DaytonaSandbox
 from sandbox.daytona.settings import DaytonaSettings
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, SandboxGone
@@ -49,7 +49,7 @@ class DaytonaProvider(Provider):
         if existing:
             return await self._open(existing[0], spec)
         self._context.checkpoint("sandbox.create")
-        with translate_errors():
+        with translate_creation_errors():
             made = await self._client.create(self._create_params(spec), timeout=self._settings.start_timeout)
         return await self._deduplicate(made, spec)
 

@@ -8,6 +8,7 @@ import e2b
 from e2b import exceptions as vendor
 
 from sandbox.errors import (
+    REFUSALS,
     ErrorTable,
     ProviderRefused,
     ProviderUnauthorized,
@@ -26,14 +27,15 @@ TABLE: ErrorTable = (
     (vendor.TemplateException, ProviderRefused),
     (e2b.BuildException, ProviderRefused),
 )
-"""Every other error is ProviderUnreachable.
+"""The SDK has no class for most refusals of the control plane, such as 400 and 403, but the status of one.
 
-A plain NotFoundException is one of them: it is a 404 from inside the sandbox or from a proxy before it, and
-only the control plane says that a sandbox is gone. Others are ServiceBusyException (503), the transport's
-errors, for which the SDK has no class, and a bare StopAsyncIteration for a stream without an event.
+It has no status for an answer from inside a sandbox. Every other error is ProviderUnreachable. A plain
+NotFoundException is one of them: it is a 404 from inside the sandbox or from a proxy before it, and only the
+control plane says that a sandbox is gone. Others are ServiceBusyException (503), the transport's errors, for
+which the SDK has no class, and a bare StopAsyncIteration for a stream without an event.
 """
 
 
 def translate_errors() -> AbstractContextManager[None]:
     """Translate the SDK's errors into ours."""
-    return translate_by(TABLE, "e2b")
+    return translate_by(TABLE, "e2b", refusals=REFUSALS)

@@ -205,6 +205,26 @@ async def test_errors_are_folded(service: DaytonaService, tmp_path: Path) -> Non
     assert "canary" not in repr(plugin.settings(api_key="dtn_canary"))
 
 
+@pytest.mark.parametrize("status", [400, 402, 403, 404, 422])
+async def test_a_refused_creation_is_the_operators(
+    provider: Provider, service: DaytonaService, status: int
+) -> None:
+    """What the service will not create however often it is asked is not called unreachable, or gone."""
+    service.refusal = status
+    with pytest.raises(ProviderRefused, match="not for this team"):
+        await provider.create(_spec())
+
+
+@pytest.mark.parametrize("status", [429, 500])
+async def test_a_creation_that_may_succeed_later_is_retried(
+    provider: Provider, service: DaytonaService, status: int
+) -> None:
+    """A limit of the rate or of running sandboxes, and an error of the service, pass."""
+    service.refusal = status
+    with pytest.raises(ProviderUnreachable):
+        await provider.create(_spec())
+
+
 @pytest.mark.parametrize(
     ("config", "pointer"),
     [

@@ -79,12 +79,13 @@ class DaytonaInstance:
 class DaytonaService(LoopbackService):
     """The service; `url` is the API's, the toolbox is below it.
 
-    `toolbox_status` answers every call of the toolbox in its place.
+    `refusal` answers every creation with its status, `toolbox_status` every call of the toolbox.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.machines: dict[str, DaytonaInstance] = {}
+        self.refusal: int | None = None
         self.toolbox_status: int | None = None
         self.url = ""
 
@@ -146,6 +147,8 @@ class DaytonaService(LoopbackService):
         return web.json_response(instance.to_json(self.url))
 
     async def _create(self, request: web.Request) -> web.Response:
+        if self.refusal is not None:
+            return _problem(self.refusal, "not for this team")
         asked = await request.json()
         number = secrets.token_hex(16)
         instance = DaytonaInstance(

@@ -89,7 +89,8 @@ class E2bInstance:
 class E2bService(LoopbackService):
     """The service; `url` is both its planes. `unready` answers so many control-plane calls with 503.
 
-    `data_fault` answers every call of the data plane but `/health` in its place.
+    `refusal` answers every creation with its status. `data_fault` answers every call of the data plane but
+    `/health` in its place.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -97,6 +98,7 @@ class E2bService(LoopbackService):
         self.machines: dict[str, E2bInstance] = {}
         self.made = 0
         self.unready = 0
+        self.refusal: int | None = None
         self.data_fault: Fault | None = None
         self.url = ""
         self._keys: dict[str, str] = {}
@@ -157,6 +159,8 @@ class E2bService(LoopbackService):
         return answer
 
     async def _create(self, request: web.Request) -> web.Response:
+        if self.refusal is not None:
+            return _problem(self.refusal, "not for this team")
         key, asked = request.headers.get("Idempotency-Key"), await request.json()
         if key and self._keys.get(key) in self.machines:
             return web.json_response(self.machines[self._keys[key]].opened(), status=201)
