@@ -29,6 +29,7 @@ from delivery.broker.message_codec import SEQUENCE
 from delivery.broker.stream_config import (
     ALL_LASTING,
     EVENTS,
+    FILL_WARNING,
     WORK,
     StreamConfig,
     StreamIdentity,
@@ -49,8 +50,6 @@ _log = structlog.get_logger(__name__)
 CHECK_SECONDS = 5.0
 _FORMER_SUBJECTS = ("ev.*.e", "ev.*.d")
 """Subjects of an earlier version, which no reader looks at. The outbox in SQL has all events on them."""
-FILL_WARNING = 0.8
-"""The used share of the event log from which a warning is logged."""
 _PAGE = 256
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -27,6 +27,9 @@ ALL_LASTING = "ev.*.*.*.e"
 """The subject that matches the lasting events of all conversations."""
 
 _SECOND = 1_000_000_000
+FILL_WARNING = 0.8
+"""The used share of the event log's space from which the operator is warned."""
+
 _HOUR_SECONDS = 3600
 _DAY_SECONDS = 86_400
 _DAY = _DAY_SECONDS * _SECOND
@@ -145,7 +148,7 @@ class StreamConfig:
 class LogUsage:
     """How full the event log is (0 to 1), and for how many days its size suffices at the present rate.
 
-    `days` is None while less than an hour of events is stored.
+    `days` is None while less than an hour of events is stored, unless they fill the log already.
     """
 
     fill: float = 0.0
@@ -158,8 +161,8 @@ class LogUsage:
         if most <= 0 or not state["messages"]:
             return cls()
         fill, seconds = state["bytes"] / most, _seconds_stored(state, response.get("ts"))
-        long_enough = seconds >= _HOUR_SECONDS and fill > 0
-        return cls(fill=fill, days=seconds / fill / _DAY_SECONDS if long_enough else None)
+        is_known = fill >= FILL_WARNING or (seconds >= _HOUR_SECONDS and fill > 0)
+        return cls(fill=fill, days=seconds / fill / _DAY_SECONDS if is_known else None)
 
 
 def _seconds_stored(state: Mapping[str, Any], now: str | None) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -87,8 +88,7 @@ class ProcessGauges:
         set_gauge("database_up", float(await self._database_answers()))
         usage = self.event_log()
         set_gauge("stream_fill_ratio", usage.fill)
-        if usage.days is not None:
-            set_gauge("stream_days", usage.days)
+        set_gauge("stream_days", math.nan if usage.days is None else usage.days)
         for state, count in self.count_channels().items():
             set_gauge("channels", count, state=state)
         usage_of_disk = await asyncio.to_thread(shutil.disk_usage, self.directory)  # a mount may fail or hang

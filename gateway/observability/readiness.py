@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from delivery.broker.epochs import FILL_WARNING
+from delivery.broker.stream_config import FILL_WARNING
 from delivery.exhaustion import Resource
 from gateway.config.setting_types import Role
 

@@ -101,8 +101,7 @@ def check_stream_capacity(
 
     An account's storage limit counts each of the `copies` of a stream.
     """
-    from delivery.broker.epochs import FILL_WARNING
-    from delivery.broker.stream_config import LogUsage
+    from delivery.broker.stream_config import FILL_WARNING, LogUsage
 
     subject, remedy = "jetstream", "enable JetStream there, and for this account"
     if "error" in account:

@@ -162,3 +162,9 @@ async def test_a_stream_ahead_of_the_database_is_created_again(database: Databas
         assert second != first
         assert await events.tail(conversation, account=account) is None
         assert await epochs.open_streams(database, nats_connection, layout) == second
+
+
+def test_a_log_that_is_full_within_an_hour_shows_its_days() -> None:
+    """A small log of a busy gateway never holds an hour of events, and is the one to warn of."""
+    full = _stream_info(bytes=80, messages=9, first_ts="2026-01-01T23:48:00Z")
+    assert LogUsage.parse(full) == LogUsage(fill=0.8, days=900 / 86_400)
