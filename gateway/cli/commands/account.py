@@ -117,8 +117,9 @@ async def show_usage(gateway: GatewayClient, *, as_json: Json = False) -> None:
     if as_json:
         print_record(found, as_json=True)
         return
+    names = {one["id"]: one["name"] for one in await gateway.list_all("accounts", "me", "agents")}
     amounts = {"total": found["total"], **found["agents"]}
-    rows: list[Row] = [{"agent": name, **amount} for name, amount in amounts.items()]
+    rows: list[Row] = [{"agent": names.get(one, one), **amount} for one, amount in amounts.items()]
     columns: Columns = {
         "agent": "agent",
         "requests": "requests",
@@ -130,9 +131,19 @@ async def show_usage(gateway: GatewayClient, *, as_json: Json = False) -> None:
     print_rows(rows, columns, as_json=False, empty="")
     typer.echo(f"budget: {', '.join(_limits(found['budget'])) or 'none'}")
     if found["budgets"]:
-        shown = ("owner", "period", "kind", "used", "reserved", "limit", "ends_at")
-        uses = [{**one, "owner": one["owner"] or "account"} for one in found["budgets"]]
-        print_rows(uses, {name: name for name in shown}, as_json=False, empty="")
+        uses = [_to_use_row(one, names) for one in found["budgets"]]
+        print_rows(uses, {name: name for name in _USE_COLUMNS}, as_json=False, empty="")
+
+
+_USE_COLUMNS = ("owner", "period", "kind", "used", "reserved", "limit", "ends_at")
+
+
+def _to_use_row(use: Row, names: Mapping[str, str]) -> Row:
+    """Return the row of a budget: whose it is by name, and whole numbers of what is not money."""
+    owner = names.get(use["owner"], use["owner"]) or "account"
+    if use["kind"] == "cost":
+        return {**use, "owner": owner}
+    return {**use, "owner": owner, **{name: int(use[name]) for name in ("used", "reserved", "limit")}}
 
 
 def _limits(budget: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
