@@ -80,7 +80,7 @@ class Teardown:
         return now if now is not None and now.lock_version == row.lock_version else None
 
     async def _sync_workspace(self, row: Reservation, sandbox_id: SandboxId, spec: SandboxSpec) -> None:
-        """Sync unsynced files to the workspace store; after an hour of failures the files are abandoned.
+        """Save unsynced files in the workspace store; after an hour of failures the files are abandoned.
 
         That also holds for failures that the operator can end: a revoked key, or an account that the vendor
         has suspended. Only files that can never be had are abandoned at once.
@@ -90,7 +90,7 @@ class Teardown:
             return
         try:
             sandbox = await self._backend.provider.connect(sandbox_id, spec)
-            await workspace_sync.sync(sandbox, spec)
+            await workspace_sync.save(sandbox, spec)
         except SandboxGone:
             return
         except SandboxError as error:

@@ -65,6 +65,16 @@ class WorkspaceSync:
 
     async def sync(self, sandbox: Sandbox, spec: SandboxSpec) -> None:
         """Copy the changes of each replica to the other; raises SandboxError."""
+        await self._sync(sandbox, spec, into_sandbox=True)
+
+    async def save(self, sandbox: Sandbox, spec: SandboxSpec) -> None:
+        """Copy the changes of a sandbox that ends to the store, which may hold more than the sandbox can get.
+
+        Raises SandboxError.
+        """
+        await self._sync(sandbox, spec, into_sandbox=False)
+
+    async def _sync(self, sandbox: Sandbox, spec: SandboxSpec, *, into_sandbox: bool) -> None:
         if spec.workspace is None:
             return
         try:
@@ -74,6 +84,7 @@ class WorkspaceSync:
                 self.store.replica(spec.namespace),
                 SandboxReplica(sandbox),
                 read_only=spec.read_only,
+                into_sandbox=into_sandbox,
             )
         except OSError as error:
             raise ProviderRefused(f"the workspace's files could not be synced: {error}") from error
@@ -90,9 +101,19 @@ class WorkspaceSync:
         await self.baselines.delete(label)
 
     async def sync_replicas(
-        self, key: str, initial: SyncBaseline, store: Replica, sandbox: Replica, *, read_only: bool
+        self,
+        key: str,
+        initial: SyncBaseline,
+        store: Replica,
+        sandbox: Replica,
+        *,
+        read_only: bool,
+        into_sandbox: bool = True,
     ) -> SyncBaseline:
-        """Make both replicas equal and return the new baseline; `fresh` is the listing of a new instance."""
+        """Make both replicas equal and return the new baseline; `initial` is that of a new instance.
+
+        Without `into_sandbox` the sandbox is not changed, and the stored baseline stays as it is.
+        """
         last = await self.baselines.get(key)
         base = last if last is not None and last.sandbox == initial.sandbox else initial
         sides = ReplicaPair(
@@ -104,6 +125,8 @@ class WorkspaceSync:
         )
         sides = await _adopt_equal_files(sides)
         todo = plan_sync(sides.baseline, sides.stored, sides.inside, read_only=read_only)
+        if not into_sandbox:
+            todo = replace(todo, put=(), removed_inside=())
         chosen = self._choose(sides, todo)
         put = await _copy_to_sandbox(sides, _early(chosen.put, sides.stored, sides.inside))
         if todo.fetched or todo.removed_stored:
@@ -117,7 +140,7 @@ class WorkspaceSync:
         if todo.fetched or todo.removed_stored:
             self._checkpoint("workspace.carry.after_store")
         after = _next_baseline(sides, todo, put=put, fetched=fetched)
-        if after != last:
+        if into_sandbox and after != last:
             await sandbox.flush()
             await self.baselines.save(key, after)
         return after

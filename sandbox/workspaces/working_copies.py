@@ -60,6 +60,10 @@ class WorkingCopies(WorkspaceSync):
         if spec.workspace is not None:
             await self.refresh(spec.namespace)
 
+    async def save(self, sandbox: Sandbox, spec: SandboxSpec) -> None:
+        """Sync bucket and working copy, which stays when a sandbox ends."""
+        await self.sync(sandbox, spec)
+
     async def push(self, spec: SandboxSpec) -> None:
         """Sync if the working copy differs from the baseline."""
         if spec.workspace is not None and not spec.read_only:

@@ -206,6 +206,26 @@ async def test_bounds_of_what_is_carried(
     await provider.destroy(sandbox.id)
 
 
+async def test_a_sandbox_that_ends_gives_its_files_to_a_store_that_is_too_large(
+    rig: ProviderRig, provider: Provider, workspace_sync: WorkspaceSync
+) -> None:
+    """Its changes and removals are saved, and it gets nothing itself."""
+    spec = rig.spec(namespace=SPACE)
+    (rig.workspace / "old").write_text("old")
+    sandbox = await provider.create(spec)
+    await workspace_sync.sync(sandbox, spec)
+    await _output_of(sandbox, "rm old; echo made >made")
+    (rig.workspace / "heavy").write_bytes(b"x" * 10 * 1024 * 1024)
+    await workspace_sync.save(sandbox, spec)
+    assert sorted(path.name for path in rig.workspace.iterdir()) == ["heavy", "made"]
+    assert await _output_of(sandbox, "ls") == "made\n"
+    (rig.workspace / "heavy").unlink()
+    (rig.workspace / "made").write_text("changed since")
+    await workspace_sync.sync(sandbox, spec)
+    assert await _output_of(sandbox, "cat made") == "changed since"
+    await provider.destroy(sandbox.id)
+
+
 async def test_a_read_only_workspace_goes_in_only(
     rig: ProviderRig, provider: Provider, workspace_sync: WorkspaceSync
 ) -> None:

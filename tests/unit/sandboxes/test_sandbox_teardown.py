@@ -46,7 +46,7 @@ class FailingWorkspaceSync(WorkspaceSync):
         self.error: SandboxError | None = None
         self.sync_count = 0
 
-    async def sync(self, sandbox: Sandbox, spec: SandboxSpec) -> None:
+    async def save(self, sandbox: Sandbox, spec: SandboxSpec) -> None:
         """Count, or fail."""
         del sandbox, spec
         if self.error is not None:
