@@ -81,6 +81,11 @@ class HttpProblem(Exception):
         self.members = dict(members or {})
         self.close = close
 
+    def to_text(self) -> str:
+        """Return the problem as one text: the detail, and what is wrong with each field beyond it."""
+        faults = [f"{one.pointer}: {one.detail}" for one in self.errors if one.detail != self.detail]
+        return f"{self.detail}: {'; '.join(faults)}" if faults else self.detail
+
     def to_response(self) -> web.Response:
         """Return the problem as an HTTP response."""
         shape: dict[str, Any] = {
@@ -245,11 +250,10 @@ _OPENAI_TYPES: Mapping[int, str] = {
 
 def openai_error(problem: HttpProblem) -> dict[str, Any]:
     """Return a problem in OpenAI's error format; `param` is the field in OpenAI's spelling."""
-    details = "; ".join(f"{one.pointer}: {one.detail}" for one in problem.errors)
     failed = problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     usual = "server_error" if failed else "invalid_request_error"
     return {
-        "message": f"{problem.detail}: {details}" if details else problem.detail,
+        "message": problem.to_text(),
         "type": _OPENAI_TYPES.get(problem.status, usual),
         "code": problem.members.get("code") or _OPENAI_CODES.get(problem.status, usual),
         "param": _openai_parameter(problem.errors[0].pointer) if problem.errors else None,

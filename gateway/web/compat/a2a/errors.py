@@ -37,5 +37,4 @@ def from_problem(problem: HttpProblem) -> A2aError:
     """Return the error for wrong parameters; raises any other problem, which HTTP answers."""
     if problem.status not in _FAULTS_OF_PARAMETERS:
         raise problem
-    details = "; ".join(f"{one.pointer}: {one.detail}" for one in problem.errors)
-    return A2aError(INVALID_PARAMS, f"{problem.detail}: {details}" if details else problem.detail)
+    return A2aError(INVALID_PARAMS, problem.to_text())
