@@ -11,7 +11,7 @@ import structlog
 
 from delivery.background import log_errors
 from delivery.broker.port import Lease, Leases, LocalLease, SendWakeUp, WakeUp, WakeUps, WorkQueue
-from delivery.database.engine import DatabaseUnavailable
+from delivery.database.engine import DatabaseUnavailable, is_dangling_reference
 from delivery.errors import DeliveryError, LeaseBusy
 from delivery.fair_gate import set_current_account
 from delivery.fair_scheduler import FairScheduler, PoolSize
@@ -190,7 +190,10 @@ class KeyedWorker:
         except (DeliveryError, DatabaseUnavailable, OSError) as error:
             log.warning("worker.retrying", queue=str(self._queue), key=key, error=str(error))
             return _RETRY_SECONDS
-        except Exception:  # the outermost loop of a key: other keys must continue
+        except Exception as error:  # the outermost loop of a key: other keys must continue
+            if is_dangling_reference(error):
+                log.warning("worker.reference_deleted", queue=str(self._queue), key=key)
+                return _RETRY_SECONDS
             log.exception("worker.failed", queue=str(self._queue), key=key)
             return _FAILED_SECONDS
         return None

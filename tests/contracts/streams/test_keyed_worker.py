@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 import pytest
+from structlog.testing import capture_logs
 
 from delivery.broker.connection import connect
 from delivery.broker.keyed_worker import KeyedWorker, ReservedKey
@@ -16,6 +17,7 @@ from delivery.broker.leases import MemoryLeases
 from delivery.broker.port import Lease, Leases, WakeUps, WorkQueue
 from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.broker.wake_ups import JetStreamWakeUps, MemoryWakeUps
+from delivery.database.engine import RowDeleted
 from delivery.errors import LeaseBusy
 from delivery.fair_gate import current_account
 from delivery.fair_scheduler import PoolSize
@@ -33,7 +35,7 @@ class KeyedWorkerHarness:
     leases: Leases = field(default_factory=MemoryLeases)
     started: list[tuple[str, str]] = field(default_factory=list)
     finish: asyncio.Event = field(default_factory=asyncio.Event)
-    busy: set[str] = field(default_factory=set)
+    errors: dict[str, Exception] = field(default_factory=dict)
     woken: list[str] = field(default_factory=list)
 
     @asynccontextmanager
@@ -58,9 +60,8 @@ class KeyedWorkerHarness:
 
     async def _work(self, key: str) -> None:
         self.started.append((current_account(), key))
-        if key in self.busy:
-            self.busy.discard(key)
-            raise LeaseBusy(key)
+        if key in self.errors:
+            raise self.errors.pop(key)
         await self.finish.wait()
 
     async def work_reserved(self, key: str, lease: Lease) -> None:
@@ -134,12 +135,17 @@ async def test_a_key_that_is_woken_during_its_call_is_called_once_more(harness: 
         assert (await harness.wait_for_started("acc_1", 3)).count("key") >= 2
 
 
-async def test_a_key_that_another_replica_works_on_is_called_again(harness: KeyedWorkerHarness) -> None:
-    """LeaseBusy is no error: the key is woken again after a moment."""
-    harness.busy.add("key")
-    async with harness.running():
-        await harness.wake("acc_1", "key")
-        assert await harness.wait_for_started("acc_1", 2) == ["key", "key"]
+@pytest.mark.parametrize("error", [LeaseBusy("key"), RowDeleted("the conversation")], ids=repr)
+async def test_a_key_that_others_work_on_is_called_again(
+    harness: KeyedWorkerHarness, error: Exception
+) -> None:
+    """Another replica's lease and a concurrent deletion are no errors: the key is woken after a moment."""
+    harness.errors["key"] = error
+    with capture_logs() as logged:
+        async with harness.running():
+            await harness.wake("acc_1", "key")
+            assert await harness.wait_for_started("acc_1", 2) == ["key", "key"]
+    assert not [line for line in logged if line["log_level"] == "error"]
 
 
 async def test_what_waits_when_the_worker_stops_is_passed_on(harness: KeyedWorkerHarness) -> None:
