@@ -152,12 +152,11 @@ async def open_streams(
 
 async def _replace_streams_ahead(database: Database, nats: NatsConnection, config: StreamConfig) -> None:
     """Create the streams again if they are ahead of the database; one replica at a time does it."""
-    async with database.read() as connection:
-        if not await _is_ahead(connection, nats):
-            return
+    if not await _is_ahead(database, nats):
+        return
     async with database.begin() as connection:
         await transaction_locks.acquire(connection, TransactionLock.STREAMS)
-        if not await _is_ahead(connection, nats):
+        if not await _is_ahead(database, nats):
             return
         _log.warning(
             "stream.created_again",
@@ -169,19 +168,22 @@ async def _replace_streams_ahead(database: Database, nats: NatsConnection, confi
         await determine_epoch(connection, None, identity)
 
 
-async def _is_ahead(connection: Connection, nats: NatsConnection) -> bool:
+async def _is_ahead(database: Database, nats: NatsConnection) -> bool:
     """Return whether the stream has an event of a conversation that SQL knows, and SQL lacks the event.
 
-    Events are published after their commit. Those up to the checkpoint were published before it, so only
-    later ones are looked up: at most those of CHECK_SECONDS, unless the database is older.
+    Events are published after their commit, so a transaction that begins after they were read sees them.
+    Those up to the checkpoint were published before it, so only later ones are looked up: at most those of
+    CHECK_SECONDS, unless the database is older.
     """
-    checkpoint = await load_checkpoint(connection)
+    async with database.read() as connection:
+        checkpoint = await load_checkpoint(connection)
     identity = await get_identity(nats)
     if checkpoint is None or checkpoint.created != identity.created:
         return False
     async for events in _pages(nats, after=checkpoint.high_water):
-        if await outbox.any_missing(connection, events):
-            return True
+        async with database.read() as connection:
+            if await outbox.any_missing(connection, events):
+                return True
     return False
 
 
