@@ -18,6 +18,8 @@ vendor's class.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar, Literal
 
 Remedy = Literal["retry", "give_up", "operator"]
@@ -106,3 +108,12 @@ class Unsupported(ChannelError):
     """This channel does not have the feature."""
 
     remedy = "give_up"
+
+
+@contextmanager
+def before_sending() -> Iterator[None]:
+    """Raise Unreachable in place of Ambiguous: what breaks before a message is sent is repeated safely."""
+    try:
+        yield
+    except Ambiguous as error:
+        raise Unreachable(f"{error}: nothing was sent") from None

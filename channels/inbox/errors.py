@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Literal
@@ -76,15 +75,6 @@ def graphql_status(response: HttpResponse) -> int:
         for one in errors
     )
     return HTTPStatus.TOO_MANY_REQUESTS if is_limit else response.status
-
-
-@contextmanager
-def before_sending() -> Iterator[None]:
-    """Raise Unreachable in place of Ambiguous: what breaks before a message is sent is repeated safely."""
-    try:
-        yield
-    except Ambiguous as error:
-        raise Unreachable(f"{error}: nothing was sent") from None
 
 
 def require_id(value: object, what: str) -> str:

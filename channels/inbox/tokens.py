@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from channels.errors import ChannelError, Unauthorized
-from channels.inbox.errors import before_sending
+from channels.errors import ChannelError, Unauthorized, before_sending
 
 T = TypeVar("T")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from channels.errors import Rejected
-from channels.inbox.errors import before_sending
+from channels.errors import Rejected, before_sending
 from channels.inbox.text import clean
 from channels.message import Address, File, Reply, SentMessage
 from channels.pancake.api import PancakeApi
