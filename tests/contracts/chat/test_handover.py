@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
+from databases import until_waiting
 from delivery.database.engine import Database
 from delivery.events.event import new_id
 from gateway.conversations.message_frame import frame_message
@@ -11,8 +13,9 @@ from gateway.conversations.room_context import MAX_TEXT_BYTES, build_context
 from gateway.store.conversations import handover, messages
 from gateway.store.conversations.handover import HandoverMessage
 from gateway.store.conversations.messages import MessageRow
-from gateway.store.turns import turns
+from gateway.store.turns import claims, turns
 from gateway.store.turns.turns import HANDED_OVER, Turn
+from gateway.web.api.handover import start_handover
 from ingress_harness import BOB, IngressHarness, in_group, open_ingress_harness
 
 
@@ -100,3 +103,23 @@ def test_what_is_carried_over_is_limited() -> None:
     assert 1 < len(carried["earlier"]) < 10
     assert carried["earlier"][-1]["text"].startswith("49 ")
     assert all(len(one["text"].encode()) <= MAX_TEXT_BYTES for one in carried["earlier"])
+
+
+async def test_a_handover_waits_for_a_request_that_cancels_a_turn(database: Database) -> None:
+    """That request changes the turn, then the conversation, to claim the next turn: neither is ended."""
+    harness = await open_ingress_harness(database)
+    await harness.send_message("hello")
+    conversation = await harness.get_conversation()
+    (turn,) = await harness.list_open_turns()
+
+    async def take() -> list[str]:
+        async with harness.transactions.begin("handover") as tx:
+            return await start_handover(tx, conversation, "key_1")
+
+    async with database.begin() as connection:
+        assert await turns.request_cancel(connection, turn.id) is not None
+        taking = asyncio.ensure_future(take())
+        await until_waiting(database)
+        assert await claims.raise_fence(connection, conversation.id) is not None
+    assert await taking == [turn.id]
+    assert (await harness.get_conversation()).handover_by == "key_1"
