@@ -11,6 +11,7 @@ from functools import partial
 from delivery.broker.keyed_worker import KeyedWorker, ReservedKey
 from delivery.broker.port import Lease, Leases, WorkQueue
 from delivery.database.clock import utc_now
+from delivery.database.engine import Connection
 from delivery.deliveries.immediate import ImmediateWork
 from delivery.deliveries.transactions import Transaction, Transactions, TurnClaims
 from delivery.errors import LeaseLost
@@ -140,6 +141,7 @@ class TurnClaimer:
         next_turn: Turn | None = None,
         alone: bool = False,
         may_retry: bool = False,
+        raise_fence: RaiseFence = claims.raise_fence,
     ) -> Claim | None:
         """Claim the next turn in a transaction; call `committed` with the result after the commit.
 
@@ -148,9 +150,9 @@ class TurnClaimer:
         turn = next_turn or await turns.next_turn(tx.connection, conversation)
         if turn is None or _must_wait(turn, may_retry=may_retry):
             return None
-        read = claims.raise_fence if fence is None else claims.read
+        read = raise_fence if fence is None else claims.read
         claimed = await read(tx.connection, conversation)
-        if claimed is None:  # deleted since the turn was read
+        if claimed is None:  # deleted since the turn was read, or not free
             return None
         _ensure_fenced(fence in (None, claimed.fence))
         fence = claimed.fence
@@ -262,6 +264,9 @@ class TurnClaimer:
         )
 
 
+RaiseFence = Callable[[Connection, str], Awaitable[ClaimedConversation | None]]
+"""Raise a conversation's fence and return what its row says, or None."""
+
 RunFirst = Callable[[Claim, str, Lease], Awaitable[None]]
 """Run a claimed turn of a conversation, and then those that follow it."""
 
@@ -305,7 +310,9 @@ class ImmediateTurns(TurnClaims):
             return None
         try:
             next_turn = first if isinstance(first, Turn) else None
-            claim = await self._claimer.claim_within(tx, conversation, next_turn=next_turn)
+            claim = await self._claimer.claim_within(
+                tx, conversation, next_turn=next_turn, raise_fence=claims.raise_fence_if_free
+            )
         except BaseException:
             place.release()
             raise

@@ -28,6 +28,18 @@ _RAISE_FENCE = (
     .values(fence=conversations.c.fence + 1)
     .returning(*_CLAIMED)
 )
+_FREE = (
+    select(conversations.c.id)
+    .where(conversations.c.id == bindparam("of"))
+    .with_for_update(key_share=True, skip_locked=True)
+    .scalar_subquery()
+)
+_RAISE_FENCE_IF_FREE = (
+    update(conversations)
+    .where(conversations.c.id == _FREE)
+    .values(fence=conversations.c.fence + 1)
+    .returning(*_CLAIMED)
+)
 _READ = select(*_CLAIMED).where(conversations.c.id == bindparam("of"))
 
 
@@ -49,6 +61,15 @@ class ClaimedConversation:
 async def raise_fence(connection: Connection, conversation: str) -> ClaimedConversation | None:
     """Raise the fence, so that writes of earlier lease holders fail; None if the conversation was deleted."""
     return await _execute(connection, _RAISE_FENCE, conversation)
+
+
+async def raise_fence_if_free(connection: Connection, conversation: str) -> ClaimedConversation | None:
+    """Raise the fence unless another transaction changes the conversation; None if one does.
+
+    For transactions that have changed turns: others change the conversation first, and to wait for them
+    would be a deadlock.
+    """
+    return await _execute(connection, _RAISE_FENCE_IF_FREE, conversation)
 
 
 async def read(connection: Connection, conversation: str) -> ClaimedConversation | None:

@@ -53,7 +53,7 @@ async def hand_over(call: ApiCall[HandoverRequest, NoContent]) -> HandoverRespon
         conversation = await require_conversation(tx.connection, call.account, call.path["id"])
         by = call.principal.key
         if call.body.state == "human":
-            ended = await start_handover(tx, conversation, by)
+            ended = await _start(tx, conversation, by)
         else:
             await _end(tx, conversation, by)
         now = await require_conversation(tx.connection, call.account, conversation.id)
@@ -67,19 +67,14 @@ async def hand_over(call: ApiCall[HandoverRequest, NoContent]) -> HandoverRespon
     )
 
 
-async def start_handover(tx: Transaction, conversation: Conversation, by: str) -> list[str]:
-    """Silence the agent: turns that wait or run are cancelled; returns them.
-
-    Turns are changed before their conversation, as in a request that cancels a turn and claims the next one.
-    The other order would deadlock with it on PostgreSQL.
-    """
-    if conversation.handover_by is not None:
+async def _start(tx: Transaction, conversation: Conversation, by: str) -> list[str]:
+    """Silence the agent: turns that wait or run are cancelled; returns them."""
+    if not await handover.start(tx.connection, conversation.id, by=by):
         return []
     ended = [turn.id for turn in await turns.list_open(tx.connection, conversation.id)]
     for turn in ended:
         await turns.request_cancel(tx.connection, turn, reason=HANDED_OVER)
-    if await handover.start(tx.connection, conversation.id, by=by):
-        tx.emit(Event.now(EventType.HANDOVER_STARTED, conversation.id, {"by": by}))
+    tx.emit(Event.now(EventType.HANDOVER_STARTED, conversation.id, {"by": by}))
     tx.wake(WorkQueue.TURN, conversation.id, account=conversation.account)
     return ended
 
