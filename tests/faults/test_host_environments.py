@@ -122,3 +122,45 @@ async def test_an_ordinary_user_has_sandboxes_and_jobs_too(own_directory: Path) 
     out, complaint = await child.communicate()
     assert child.returncode == 0, complaint.decode()
     assert out.splitlines()[-1] == b"(5, b'1000\\n')"
+
+
+_AS_IN_A_CONTAINER = """
+mknod -m 666 "$1" c 10 200 && mount --bind "$1" /dev/net/tun || exit 77
+shift
+exec "$@"
+"""
+"""Every user may use the tun device here; the pid and mount namespaces are the container's own."""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+async def test_an_ordinary_user_in_a_container_has_networked_sandboxes(own_directory: Path) -> None:
+    """Pasta's pid namespace lies between: commands run, and a time-out ends all that they started."""
+    python = _unprivileged_python()
+    if not python:
+        pytest.skip("no interpreter that nobody may run")
+    os.chown(own_directory, UNPRIVILEGED, UNPRIVILEGED)
+    rig = VARIANTS["host"]["control_groups"](own_directory)
+    body = (
+        "spec = replace(spec, network=Network.ALLOW_ALL);"
+        " sandbox = await provider.create(spec);"
+        " found = await sandbox.run(ExecRequest(script='grep -c 00000000 /proc/net/route'));"
+        " late = await sandbox.run(ExecRequest(script='setsid sleep 600 & sleep 600', timeout=1));"
+        " print(found.exit_code, late.timed_out);"
+        " await provider.destroy(sandbox.id);"
+        " print([one for one in Path('/proc').glob('[0-9]*/comm') if one.read_text() == 'sleep\\n'])"
+    )
+    program = other_process_program(rig, body).lstrip()
+    imports = "from dataclasses import replace\nfrom pathlib import Path\nfrom sandbox.model import Network\n"
+    container = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c"]
+    child = await asyncio.create_subprocess_exec(
+        *container,
+        *(_AS_IN_A_CONTAINER, "sh", str(own_directory / "tun")),
+        *(*python, "-c", imports + program),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, complaint = await child.communicate()
+    if child.returncode == 77:
+        pytest.skip(f"no tun device for everybody on this machine: {complaint.decode()}")
+    assert child.returncode == 0, complaint.decode()
+    assert out.splitlines()[-2:] == [b"0 True", b"[]"]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import socket
 import subprocess
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -165,3 +168,18 @@ async def test_allow_all_is_refused_without_user_mode_networking(tmp_path: Path)
     reported = {one.name: one for one in built_in()["host"].capabilities(settings)}["network"]
     assert not reported.present
     assert "allow-all is refused" in reported.detail
+
+
+def test_a_helper_that_fails_and_leaves_a_process_is_named_at_once(tmp_path: Path) -> None:
+    """Pasta without /dev/net/tun ends with an error, and a child of it keeps the file of errors open."""
+    broken = tmp_path / "pasta"
+    script = "sleep 3600 & echo $! > \"$0.child\"\n(echo 'no tun device'; echo 'no syslog') >&2\nexit 1\n"
+    broken.write_text(f"#!/bin/sh\n{script}")
+    broken.chmod(0o755)
+    found = network.find(broken, ("/bin/true",))
+    assert found.detail.startswith(f"{broken} does not work here: no tun device")
+    child = int(Path(f"{broken}.child").read_text())
+    with suppress(ProcessLookupError):
+        end = os.pidfd_open(child)
+        assert select.select([end], [], [], 10)[0]
+        os.close(end)

@@ -74,6 +74,8 @@ def main() -> None:
             end = rest.index("--")
             _attach(rest[:end])
             rest = rest[end + 1 :]
+        else:
+            _show_own_processes()
         addresses, packet_filter, command = rest[0], rest[1], rest[2:]
         for network in (*BLOCKED, *filter(None, addresses.split(","))):
             _reject(IPv4Network(network))
@@ -82,6 +84,13 @@ def main() -> None:
         os.execv(command[0], command)  # noqa: S606 - the command is bubblewrap
     except OSError as error:
         sys.exit(f"the network namespace cannot be prepared: {error}")
+
+
+def _show_own_processes() -> None:
+    """Mount a /proc of pasta's pid namespace, where bubblewrap looks for the process that it made."""
+    _check(_libc.unshare(_CLONE_NEWNS))
+    _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
+    _check(_libc.mount(b"proc", b"/proc", b"proc", 0, None))
 
 
 def _attach(pasta: list[str]) -> None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ _ATTACH = (sys.executable, "-I", "-S", str(Path(__file__).with_name("attach_netw
 RESOLVER = Path("/etc/resolv.conf")
 TIMEOUT_SECONDS = 10.0
 MAX_ERROR_LENGTH = 300
+MAX_ERROR_BYTES = 64 * 1024
 _PROBING = threading.Lock()
 
 REMEDY = (
@@ -134,26 +136,43 @@ def _probe_error(wrapper: list[str], probe_command: tuple[str, ...]) -> str | No
 
 
 def _error_of(argv: list[str], descriptor: int) -> str | None:
-    try:
-        process = subprocess.Popen(  # noqa: S603 - the operator's program
-            argv,
-            pass_fds=(descriptor,),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env={},
-            start_new_session=True,
-        )
-    except OSError as error:
-        return str(error)
-    with process:
+    """Run a command to its end, with `descriptor`, and return its last errors, or None.
+
+    A pasta that fails leaves a process behind which keeps the file of its errors open: so that is no pipe,
+    whose end would be waited for, and the processes that are left are killed.
+    """
+    with tempfile.TemporaryFile() as errors:
         try:
-            message = process.communicate(timeout=TIMEOUT_SECONDS)[1]
+            process = subprocess.Popen(  # noqa: S603 - the operator's program
+                argv,
+                pass_fds=(descriptor,),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env={},
+                start_new_session=True,
+            )
+        except OSError as error:
+            return str(error)
+        try:
+            code = process.wait(TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
+            return "it does not end"
+        finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            return "it does not end"
-    if process.returncode == 0:
+            process.wait()
+        errors.seek(0)
+        message = errors.read(MAX_ERROR_BYTES)
+    if code == 0:
         return None
-    last = message.decode(errors="replace").strip().rpartition("\n")[2]
-    return last[:MAX_ERROR_LENGTH] or f"exit code {process.returncode}"
+    return _last_lines(message.decode(errors="replace")) or f"exit code {code}"
+
+
+def _last_lines(errors: str) -> str:
+    """Return the last two errors: as root the last one says only that pasta failed, the other one why.
+
+    Where there is no syslog, pasta complains of that beside each error.
+    """
+    lines = [line.strip() for line in errors.splitlines() if line.strip() and "syslog" not in line]
+    return "; ".join(lines[-2:])[:MAX_ERROR_LENGTH]

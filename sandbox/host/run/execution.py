@@ -170,7 +170,9 @@ class Run:
             pause = min(pause * 2, 0.05)
 
     def _namespace_init(self) -> int | None:
-        """Return the first process of the run's pid namespace if it is alive."""
+        """Return the first process of the run's pid namespace if it is alive, and its number is known."""
+        if self._launch.below_pasta:
+            return None
         self._status.read_available()
         pid = self._read_status().get("child-pid")
         return pid if pid is not None and is_namespace_init(pid) else None
