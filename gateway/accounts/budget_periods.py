@@ -1,4 +1,4 @@
-"""Budgets of a day or a month, in the account's time zone: their limits, and the texts for people (pure)."""
+"""Limits of budgets: of a day or a month in the account's time zone, or in total; texts for people (pure)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ from zoneinfo import ZoneInfo
 from gateway.agents.port import AgentSpec
 from gateway.store.accounts.budgets import (
     ACCOUNT_OWNER,
+    TOTAL_PERIOD,
     BudgetCounter,
     BudgetKind,
     CounterChange,
     PeriodName,
     to_units,
 )
+from gateway.store.accounts.usage import Amount
 
 WARNING_SHARE = 0.8
 """The share of a budget from which people are warned, once in each period."""
 
 OUTPUT_ESTIMATE = 1_000
 """Tokens that a request is expected to be answered with, until its usage is known."""
+
+TOTAL_KEPT = timedelta(days=31)
+"""How long the counter of a total budget is kept after the last reservation; it has no usage of its own."""
 
 PERSON_DAY = "person_day"
 PERSON_MONTH = "person_month"
@@ -32,7 +37,7 @@ _NAMES = {BudgetKind.REQUESTS: "model requests", BudgetKind.TOKENS: "tokens", Bu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPeriod:
-    """The day or the month of a moment in a time zone: its key, and where it begins and ends."""
+    """The day or the month of a moment in a time zone, or all time: its key, and where it begins and ends."""
 
     name: PeriodName
     key: str
@@ -41,7 +46,10 @@ class BudgetPeriod:
 
 
 def period_at(name: PeriodName, now: datetime, timezone: str) -> BudgetPeriod:
-    """Return the day or the month that contains `now` in a time zone."""
+    """Return the day or the month that contains `now` in a time zone, or all time."""
+    if name is PeriodName.TOTAL:
+        start = datetime.min.replace(tzinfo=UTC)
+        return BudgetPeriod(name=name, key=TOTAL_PERIOD, starts_at=start, ends_at=now + TOTAL_KEPT)
     zone = ZoneInfo(timezone)
     today = now.astimezone(zone).date()
     if name is PeriodName.DAY:
@@ -80,8 +88,9 @@ def limits_of(owner: str, period: PeriodName, budget: Mapping[str, Any] | None) 
 
 def account_limits(limits: Mapping[str, Any]) -> Iterator[PeriodLimit]:
     """Yield the limits of an account."""
-    for period in PeriodName:
+    for period in (PeriodName.DAY, PeriodName.MONTH):
         yield from limits_of(ACCOUNT_OWNER, period, limits.get(period))
+    yield from limits_of(ACCOUNT_OWNER, PeriodName.TOTAL, limits)
 
 
 def agent_limits(agent: AgentSpec) -> Iterator[PeriodLimit]:
@@ -93,8 +102,10 @@ def agent_limits(agent: AgentSpec) -> Iterator[PeriodLimit]:
         "tokens": own.budget_month_tokens,
         "cost": own.budget_month_cost,
     }
+    total = {"requests": own.budget_requests, "tokens": own.budget_tokens, "cost": own.budget_cost}
     yield from limits_of(agent.id, PeriodName.DAY, day)
     yield from limits_of(agent.id, PeriodName.MONTH, month)
+    yield from limits_of(agent.id, PeriodName.TOTAL, total)
 
 
 def has_person_limits(limits: Mapping[str, Any]) -> bool:
@@ -108,9 +119,8 @@ def person_limits(
 ) -> Iterator[PeriodLimit]:
     """Yield the limits of a person: the person's own, else those that the account gives to everybody."""
     shared = {PeriodName.DAY: limits.get(PERSON_DAY), PeriodName.MONTH: limits.get(PERSON_MONTH)}
-    for period in PeriodName:
-        budget = shared[period] if own is None else own.get(period)
-        yield from limits_of(subject, period, budget)
+    for period, budget in shared.items():
+        yield from limits_of(subject, period, budget if own is None else own.get(period))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +130,11 @@ class BudgetAmount:
     requests: int = 0
     tokens: int = 0
     micros: int = 0
+
+    @classmethod
+    def used(cls, amount: Amount) -> BudgetAmount:
+        """Return what usage takes of budgets."""
+        return cls(requests=amount.requests, tokens=amount.tokens, micros=amount.micros)
 
     def of(self, kind: BudgetKind) -> int:
         """Return the part that counts against the limits of a kind."""
@@ -170,7 +185,8 @@ class BudgetNames:
 
     def budget(self, counter: BudgetCounter) -> str:
         """Return what a counter limits, and whose it is."""
-        return f"the budget of {_NAMES[counter.kind]} per {counter.period_name} of {self.owner(counter)}"
+        per = "" if counter.period_name is PeriodName.TOTAL else f" per {counter.period_name}"
+        return f"the budget of {_NAMES[counter.kind]}{per} of {self.owner(counter)}"
 
     def end(self, counter: BudgetCounter) -> str:
         """Return when a counter begins again."""
@@ -204,15 +220,19 @@ def render_refusal(counter: BudgetCounter, names: BudgetNames) -> str:
     """Return why a model request is refused, and when the next one may begin."""
     budget, raised_by = names.budget(counter), _raised_by(names.whose(counter))
     subject = f"{budget[0].upper()}{budget[1:]}"
-    if counter.used < counter.ceiling:
+    if is_reserved(counter):
         return (
             f"{subject} has no room beside the running requests: {share_of(counter)}. "
-            f"Try again when they have ended; {raised_by} can raise it."
+            f"It may have room when they have ended; {raised_by} can raise it."
         )
-    return (
-        f"{subject} is used up: {share_of(counter)}. "
-        f"It begins again at {names.end(counter)}; {raised_by} can raise it."
-    )
+    begins = "" if counter.period_name is PeriodName.TOTAL else f"It begins again at {names.end(counter)}; "
+    raisable = f"{begins}{raised_by} can raise it."
+    return f"{subject} is used up: {share_of(counter)}. {raisable[0].upper()}{raisable[1:]}"
+
+
+def is_reserved(counter: BudgetCounter) -> bool:
+    """Return whether running requests have reserved the rest of a budget, which they may give back."""
+    return counter.used < counter.ceiling
 
 
 def render_warning(counter: BudgetCounter, names: BudgetNames) -> str:

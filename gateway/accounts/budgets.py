@@ -156,7 +156,8 @@ class UsageMeter:
                 account, turn_input, limits, estimate, timezone=account_limits.timezone, is_first=is_first
             )
         except BudgetUsedUp as error:
-            self._metrics.count("budget_refusals", whose=error.whose)
+            if not error.retryable:
+                self._metrics.count("budget_refusals", whose=error.whose)
             raise
 
     def _estimate(self, turn_input: TurnInput, tokens: int) -> BudgetAmount:
@@ -188,7 +189,7 @@ class UsageMeter:
             recorded = await store.record(connection, used)
             more = recorded.more
             if reserved is not None:
-                amount = BudgetAmount(requests=more.requests, tokens=more.tokens, micros=more.micros)
+                amount = BudgetAmount.used(more)
                 held = recorded.reserved_until == reserved.until
                 full = await self.reservations.settle(connection, account, reserved, amount, held=held)
         self._count(used.what, more)
@@ -320,8 +321,8 @@ class MeteredTurn:
 
 
 def _has_budget(agent: AgentSpec) -> bool:
-    """Return whether an agent has a budget of its own: in all, or of a day or a month."""
-    return bool(Budget.of_agent(agent)) or any(True for _limit in agent_limits(agent))
+    """Return whether an agent has a budget of its own."""
+    return bool(agent.limits.budget_seconds) or any(True for _limit in agent_limits(agent))
 
 
 class MeteredAgent(Agent):

@@ -1,8 +1,9 @@
-"""Reservations: each model request takes its share of the budgets of days and months before it begins.
+"""Reservations: each model request takes its share of the budgets before it begins.
 
 A request begins only while what was used and what running requests have reserved is below each limit. So a
 limit is exceeded by the last request, and by what running requests use above their estimates. The usage
-replaces the reservation when the request has ended.
+replaces the reservation when the request has ended. Counters of total budgets hold reservations alone: the
+totals have what was used.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from gateway.accounts.budget_periods import (
     account_limits,
     agent_limits,
     has_person_limits,
+    is_reserved,
     period_at,
     person_limits,
     render_refusal,
@@ -30,10 +32,14 @@ from gateway.accounts.budget_periods import (
 )
 from gateway.agents.port import AgentError, TurnInput
 from gateway.store.accounts import budgets as store
+from gateway.store.accounts import usage
 from gateway.store.accounts.budgets import (
+    ACCOUNT_OWNER,
+    TOTAL_PERIOD,
     BudgetCounter,
     BudgetLimits,
     CounterChange,
+    PeriodName,
     counter_change,
 )
 from gateway.store.accounts.usage import Amount, UsageRow
@@ -64,10 +70,13 @@ async def no_warning(_warning: BudgetWarning) -> None:
 
 
 class BudgetUsedUp(AgentError):
-    """A budget of a day or a month is used up; `whose` is account, agent or person."""
+    """A budget is used up, or running requests have reserved the rest; `whose` is account, agent or person.
+
+    Retryable if it is reserved, because they may use less.
+    """
 
     def __init__(self, counter: BudgetCounter, names: BudgetNames) -> None:
-        super().__init__(render_refusal(counter, names))
+        super().__init__(render_refusal(counter, names), retryable=is_reserved(counter))
         self.whose = names.whose(counter)
 
 
@@ -154,6 +163,8 @@ class BudgetReservations:
             if len(changed) < len(wanted):
                 refused = await _first_refused(connection, account, wanted, changed)
                 raise BudgetUsedUp(refused, names)
+            if full := await _full_total(connection, account, wanted, changed):
+                raise BudgetUsedUp(full, names)
             for counter in await self._add_earlier(connection, account, changed, names, now):
                 if counter.used >= counter.ceiling:
                     raise BudgetUsedUp(replace(counter, reserved=0), names)
@@ -180,7 +191,7 @@ class BudgetReservations:
         """Add what was used before a limit was set to the counters that begin, and return these counters."""
         begun = []
         for counter in changed:
-            if counter.used or names.whose(counter) == "person":
+            if counter.used or names.whose(counter) == "person" or counter.period_name is PeriodName.TOTAL:
                 continue
             earlier = await count_earlier(connection, account, counter, timezone=names.timezone, now=now)
             if earlier.used:
@@ -203,7 +214,11 @@ class BudgetReservations:
         `held` is False if the reservation has expired and was given back.
         """
         changes = [
-            replace(one, used=used.of(one.kind), reserved=-one.reserved if held else 0)
+            replace(
+                one,
+                used=0 if one.period == TOTAL_PERIOD else used.of(one.kind),
+                reserved=-one.reserved if held else 0,
+            )
             for one in reserved.changes
         ]
         changed = await _end_reservation(connection, account, changes)
@@ -293,7 +308,44 @@ async def _first_refused(
     """Return a counter that is full, as it is without this request."""
     done = {(one.owner, one.period, one.kind) for one in changed}
     full = next(one for one in wanted if (one.owner, one.period, one.kind) not in done)
-    return await store.get_full_counter(connection, account, full)
+    counter = await store.get_full_counter(connection, account, full)
+    return (await _with_totals(connection, account, [counter]))[0]
+
+
+async def _full_total(
+    connection: Connection,
+    account: str,
+    wanted: Sequence[CounterChange],
+    changed: Sequence[BudgetCounter],
+) -> BudgetCounter | None:
+    """Return a total budget without room for this request, as it is without it.
+
+    The totals are read while the counters are locked, which requests that end change after the totals.
+    """
+    own = {(one.owner, one.kind): one.reserved for one in wanted if one.period == TOTAL_PERIOD}
+    before = [
+        replace(one, reserved=one.reserved - own[one.owner, one.kind])
+        for one in changed
+        if one.period_name is PeriodName.TOTAL
+    ]
+    found = await _with_totals(connection, account, before)
+    return next((one for one in found if one.used + one.reserved >= one.ceiling), None)
+
+
+async def _with_totals(
+    connection: Connection, account: str, counters: Sequence[BudgetCounter]
+) -> list[BudgetCounter]:
+    """Return the counters, those of total budgets with what was used in all."""
+    if not any(one.period_name is PeriodName.TOTAL for one in counters):
+        return list(counters)
+    by_agent = await usage.totals(connection, account)
+    used = {**by_agent, ACCOUNT_OWNER: sum(by_agent.values(), Amount())}
+    return [
+        replace(one, used=BudgetAmount.used(used.get(one.owner, Amount())).of(one.kind))
+        if one.period_name is PeriodName.TOTAL
+        else one
+        for one in counters
+    ]
 
 
 async def count_earlier(

@@ -1,4 +1,4 @@
-"""SQL of budgets of days and months: limits, counters, and the reservations of running model requests."""
+"""SQL of budgets: limits, counters, and the reservations of running model requests."""
 
 from __future__ import annotations
 
@@ -38,6 +38,9 @@ MICROS = 1_000_000
 
 _DAY_LENGTH = len("2030-01-31")
 
+TOTAL_PERIOD = "total"
+"""The period of counters that hold what is reserved of total budgets; `usage_totals` has what was used."""
+
 
 class BudgetKind(StrEnum):
     """What a budget limits; costs are counted in millionths of the prices' currency."""
@@ -52,6 +55,7 @@ class PeriodName(StrEnum):
 
     DAY = "day"
     MONTH = "month"
+    TOTAL = "total"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +95,9 @@ class BudgetCounter:
 
     @property
     def period_name(self) -> PeriodName:
-        """Whether it is the counter of a day or of a month."""
+        """Whether it is the counter of a day, of a month or of a total budget."""
+        if self.period == TOTAL_PERIOD:
+            return PeriodName.TOTAL
         return PeriodName.DAY if len(self.period) == _DAY_LENGTH else PeriodName.MONTH
 
 
@@ -263,7 +269,8 @@ async def list_counters(
     connection: Connection, account: str, *, now: datetime, owners: Sequence[str] | None = None
 ) -> list[BudgetCounter]:
     """Return the counters with a limit of the present day and month, of all owners or of some."""
-    query = select(*_COLUMNS).where(table.c.account == account, table.c.ends_at > now, table.c.ceiling > 0)
+    is_shown = (table.c.ends_at > now, table.c.ceiling > 0, table.c.period != TOTAL_PERIOD)
+    query = select(*_COLUMNS).where(table.c.account == account, *is_shown)
     if owners is not None:
         query = query.where(table.c.owner.in_(owners))
     rows = await connection.execute(query.order_by(table.c.owner, table.c.period, table.c.kind).limit(1000))

@@ -11,7 +11,7 @@ from delivery.database.clock import utc_now
 from gateway.accounts.budgets import usage_by_agent
 from gateway.store.accounts import budgets
 from gateway.store.accounts import usage as store
-from gateway.store.accounts.budgets import MICROS, BudgetCounter, BudgetKind
+from gateway.store.accounts.budgets import MICROS, BudgetCounter, BudgetKind, PeriodName
 from gateway.store.accounts.usage import Amount
 from gateway.web.admin.operator_accounts import require_account
 from gateway.web.api.persons import BudgetCost, BudgetCount, PeriodBudget
@@ -111,7 +111,7 @@ def _to_use(counter: BudgetCounter) -> BudgetUseResponse:
     unit = MICROS if counter.kind is BudgetKind.COST else 1
     return BudgetUseResponse(
         owner=counter.owner,
-        period=counter.period_name.value,
+        period="day" if counter.period_name is PeriodName.DAY else "month",
         kind=counter.kind.value,
         limit=counter.ceiling / unit,
         used=counter.used / unit,

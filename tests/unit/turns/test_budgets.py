@@ -198,7 +198,7 @@ def test_people_in_chats_see_only_the_share_of_money() -> None:
     whole = budget_problem(Budget(cost=5), Amount(micros=5_085_000), owner="this account", raised_by="Who")
     assert whole == "The budget of money of this account is used up: 101%. Who can raise it."
     assert "is used up: 101%. It begins" in render_refusal(money_counter(5_085_000), names)
-    assert "requests: 60%, and 40% reserved by running requests. Try" in render_refusal(
+    assert "requests: 60%, and 40% reserved by running requests. It may" in render_refusal(
         money_counter(3_000_000, 2_000_000), names
     )
     assert render_warning(money_counter(4_050_000), names).startswith(
