@@ -43,7 +43,7 @@ from gateway.records.tools.openapi_tools import OpenApiToolsConfig
 from gateway.store.accounts import budgets
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import ID_PREFIXES, Record, RecordKind
-from gateway.store.conversations import channel_secrets, channel_state, pairings
+from gateway.store.conversations import channel_secrets, channel_state, pairings, schedules
 from sandbox.config import ConfigProblem, SandboxConfig, normalize
 
 _URLS: Mapping[RecordKind, Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]]] = {
@@ -250,6 +250,7 @@ class Records:
             raise InUse(f"{record.kind} {record.name!r} is used by {', '.join(users)}: change them first")
         if record.kind == "agent":
             await webhooks.delete_agent_webhook(connection, record.account, record.id)
+            await schedules.end_for_agent(connection, record.account, record.id)
         if record.kind == "channel":
             await pairings.delete_for_channel(connection, record.id)
             await channel_state.delete_for_channel(connection, record.id)
@@ -377,9 +378,8 @@ class Records:
             channels = await store.list_by_kind(connection, account, "channel")
             credentials = await store.list_by_kind(connection, account, "credential")
             users = [f"channel {one.name!r}" for one in channels if one.config["agent"] == record.id]
-            return users + [
-                f"credential {one.name!r}" for one in credentials if record.id in one.config["agents"]
-            ]
+            uses = [one for one in credentials if record.id in one.config["agents"]]
+            return users + [f"credential {one.name!r}" for one in uses]
         if record.kind in ("channel", "credential"):
             return []
         agents = await store.list_by_kind(connection, account, "agent")

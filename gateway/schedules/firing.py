@@ -19,7 +19,8 @@ from delivery.database.engine import DatabaseUnavailable, is_dangling_reference
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, rfc3339
 from gateway.conversations.notices import post_notice
-from gateway.conversations.submissions.submission import QueueFull, Submission
+from gateway.conversations.submissions.conversation_lookup import ensure_agent_exists
+from gateway.conversations.submissions.submission import QueueFull, Submission, UnknownTarget
 from gateway.conversations.submissions.submissions import Submissions
 from gateway.schedules.heartbeat import heartbeat_request
 from gateway.schedules.recurrence import InvalidRecurrence
@@ -156,6 +157,8 @@ class ScheduleFiring:
                 await self._fire(schedule, now)
             except (_AlreadyFired, ScheduleDeleted):
                 continue
+            except UnknownTarget:
+                await self._end_without_agent(schedule)
             except QueueFull:
                 self._full[schedule.conversation] = loop_time + RETRY_SECONDS
                 log.warning("schedule.queue_full", schedule=schedule.id, conversation=schedule.conversation)
@@ -180,10 +183,17 @@ class ScheduleFiring:
         else:
             log.info("schedule.skipped", schedule=schedule.id, due=rfc3339(due))
 
+    async def _end_without_agent(self, schedule: Schedule) -> None:
+        """End a schedule that was made or changed while its agent was deleted."""
+        ended = replace(schedule, state=ScheduleState.ENDED, next_at=None, note=store.AGENT_DELETED_NOTE)
+        async with self._transactions.database.begin() as connection:
+            await store.update_schedule(connection, schedule, ended)
+        log.warning("schedule.agent_deleted", schedule=schedule.id, conversation=schedule.conversation)
+
     async def fire_now(self, schedule: Schedule) -> str | None:
         """Start what a schedule starts, besides its times; returns the turn, None for a reminder.
 
-        Raises ScheduleDeleted, QueueFull, DatabaseUnavailable.
+        Raises ScheduleDeleted, UnknownTarget if its agent was deleted, QueueFull, DatabaseUnavailable.
         """
         with _translate_deletion():
             async with self._transactions.begin("schedule.fire") as tx:
@@ -198,6 +208,7 @@ class ScheduleFiring:
             tx.emit(Event.now(EventType.SCHEDULE_FIRED, conversation.id, fired))
             await post_notice(tx, conversation.id, f"Reminder: {schedule.text}")
             return None
+        await ensure_agent_exists(tx.connection, conversation)
         submitted = await self._submissions.enqueue(
             tx,
             conversation,

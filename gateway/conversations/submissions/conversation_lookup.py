@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from delivery.database.clock import utc_now
+from delivery.database.engine import Connection
 from delivery.deliveries.transactions import Transaction
 from delivery.events import outbox
 from delivery.events.event import new_id
@@ -39,9 +40,14 @@ async def get_or_create_lasting_conversation(tx: Transaction, submission: Submis
     Raises UnknownTarget, WrongAgent.
     """
     found = await get_or_create_conversation(tx, submission)
-    if await records.get_by_id(tx.connection, found.agent) is None:
-        raise UnknownTarget(AGENT_GONE)
+    await ensure_agent_exists(tx.connection, found)
     return found
+
+
+async def ensure_agent_exists(connection: Connection, conversation: Conversation) -> None:
+    """Raise UnknownTarget for a conversation whose agent was deleted: each of its turns would fail."""
+    if await records.get_by_id(connection, conversation.agent) is None:
+        raise UnknownTarget(AGENT_GONE)
 
 
 async def _with_agent(tx: Transaction, conversation: Conversation, submission: Submission) -> Conversation:

@@ -12,6 +12,9 @@ from sqlalchemy import Row, delete, func, literal_column, select, update
 
 from delivery.database.engine import Connection
 from gateway.store.schedule_tables import schedules as table
+from gateway.store.tables import conversations
+
+AGENT_DELETED_NOTE = "the agent of its conversation was deleted"
 
 
 class ScheduleKind(StrEnum):
@@ -164,6 +167,22 @@ async def update_schedule(connection: Connection, before: Schedule, after: Sched
         .values(**asdict(after))
     )
     return changed.rowcount > 0
+
+
+async def end_for_agent(connection: Connection, account: str, agent: str) -> None:
+    """End the schedules of turns in conversations of an agent that is deleted; reminders need no agent."""
+    owned = select(conversations.c.id).where(
+        conversations.c.account == account, conversations.c.agent == agent
+    )
+    await connection.execute(
+        update(table)
+        .where(
+            table.c.conversation.in_(owned),
+            table.c.kind == ScheduleKind.TURN,
+            table.c.state != ScheduleState.ENDED,
+        )
+        .values(state=ScheduleState.ENDED, next_at=None, note=AGENT_DELETED_NOTE)
+    )
 
 
 async def set_last_turn(connection: Connection, schedule: str, turn: str) -> None:

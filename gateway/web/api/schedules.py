@@ -232,6 +232,8 @@ async def run_now(call: ApiCall[NoContent, NoContent]) -> ScheduleRun:
         raise HttpProblem(429, str(error)) from None
     except ScheduleDeleted as error:
         raise not_found(str(error)) from None
+    except UnknownTarget as error:
+        raise HttpProblem(409, str(error)) from None
 
 
 async def delete(call: ApiCall[NoContent, NoContent]) -> None:

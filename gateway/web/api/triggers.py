@@ -11,7 +11,10 @@ from delivery.database.clock import utc_now
 from delivery.events.event import new_id
 from delivery.webhooks.signing import BadSignature, new_secret
 from gateway.accounts.vault import AssociatedData, DecryptionFailed, associated_data
-from gateway.conversations.submissions.conversation_lookup import get_or_create_lasting_conversation
+from gateway.conversations.submissions.conversation_lookup import (
+    ensure_agent_exists,
+    get_or_create_lasting_conversation,
+)
 from gateway.conversations.submissions.submission import (
     IdempotencyKeyReused,
     QueueFull,
@@ -31,6 +34,7 @@ from gateway.schedules.triggers import (
     render_template,
     verify_delivery,
 )
+from gateway.store.conversations import conversations
 from gateway.store.conversations import triggers as store
 from gateway.store.conversations.triggers import Trigger
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
@@ -149,6 +153,7 @@ async def fire(call: ApiCall[NoContent, NoContent]) -> TriggerFired:
     body = await read_bytes(request, limit=PRE_AUTH_BYTES, deadline=call.context.limits.body_deadline)
     headers = {name.lower(): value for name, value in request.headers.items()}
     trigger = await _verified(call, headers, body)
+    await _ensure_agent_exists(call, trigger)
     try:
         submission = Submission(
             account=trigger.account,
@@ -188,6 +193,17 @@ async def _verified(call: ApiCall[NoContent, NoContent], headers: dict[str, str]
     except (BadSignature, DecryptionFailed):
         raise refused from None
     return found
+
+
+async def _ensure_agent_exists(call: ApiCall[NoContent, NoContent], trigger: Trigger) -> None:
+    async with call.context.database.read() as connection:
+        conversation = await conversations.get_by_id(connection, trigger.conversation)
+        if conversation is None:
+            raise not_found("the trigger was deleted with its conversation")
+        try:
+            await ensure_agent_exists(connection, conversation)
+        except UnknownTarget as error:
+            raise HttpProblem(409, str(error)) from None
 
 
 def to_response(trigger: Trigger) -> TriggerResponse:

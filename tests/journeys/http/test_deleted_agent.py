@@ -1,0 +1,81 @@
+"""What begins turns by itself ends with the agent that would answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from command_line import run_command_line
+from delivery.webhooks.signing import sign
+from gateway.config.load import environment_without_ours
+from gateway_process import GatewayProcess, gateway
+from turn_requests import poll_until
+
+GONE = "belongs to an agent that no longer exists"
+
+
+async def call(process: GatewayProcess, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    """Send a request; return its status and its answer."""
+    async with process.http() as session, session.request(method, path, json=body) as answer:
+        return answer.status, None if answer.status == 204 else await answer.json()
+
+
+async def delete_agent(process: GatewayProcess, data: Path, *, declared: bool) -> None:
+    """Delete the agent, by its table or over HTTP."""
+    if not declared:
+        assert (await call(process, "DELETE", "/accounts/me/agents/ada"))[0] == 204
+        return
+    (data / "dovecote.toml").write_text("")
+    env = environment_without_ours() | {"DOVECOTE_DATA_DIR": str(data)}
+    done = await asyncio.to_thread(
+        run_command_line, "apply", "--config", str(data / "dovecote.toml"), env=env
+    )
+    assert "delete agent ada" in done.output, done.output
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["file", "http"])
+async def test_schedules_and_triggers_end_with_their_agent(tmp_path: Path, *, declared: bool) -> None:
+    """Its schedules of turns end with a note, reminders stay, and what is started by hand says why not."""
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    (data / "dovecote.toml").write_text('[agents.ada]\nmodel = "builtin:shell"\n' if declared else "")
+    env = {"DOVECOTE_CONFIG": str(data / "dovecote.toml")}
+    async with gateway(data, env=env) as process:
+        if not declared:
+            new = {"name": "ada", "config": {"model": "builtin:shell"}}
+            assert (await call(process, "POST", "/accounts/me/agents", new))[0] == 201
+        place = {"conversation": "daily", "agent": "ada"}
+        every = {**place, "text": "!echo hi", "every": "PT1H"}
+        _, turns = await call(process, "POST", "/accounts/me/schedules", every)
+        _, reminder = await call(process, "POST", "/accounts/me/schedules", {**every, "kind": "reminder"})
+        _, trigger = await call(process, "POST", "/accounts/me/triggers", {**place, "template": "!echo hi"})
+
+        await delete_agent(process, data, declared=declared)
+
+        _, ended = await call(process, "GET", f"/accounts/me/schedules/{turns['id']}")
+        assert (ended["state"], ended["next_at"]) == ("ended", None)
+        assert ended["note"] == "the agent of its conversation was deleted"
+        _, kept = await call(process, "GET", f"/accounts/me/schedules/{reminder['id']}")
+        assert kept["state"] == "active"
+        status, refused = await call(process, "POST", f"/accounts/me/schedules/{turns['id']}/run")
+        assert (status, GONE in refused["detail"]) == (409, True), refused
+        soon = {"at": (datetime.now(UTC) + timedelta(seconds=1)).isoformat()}
+        _, active = await call(process, "PATCH", f"/accounts/me/schedules/{turns['id']}", soon)
+        assert (active["state"], active["note"]) == ("active", "")
+        again = await poll_until(
+            process, f"/accounts/me/schedules/{turns['id']}", lambda found: found["state"] == "ended"
+        )
+        assert (again["note"], again["fired"]) == (ended["note"], 0)
+        body = json.dumps({}).encode()
+        headers = sign([trigger["secret"]], message_id="one", moment=datetime.now(UTC), body=body)
+        async with (
+            aiohttp.ClientSession(process.url) as sender,
+            sender.post(trigger["path"], data=body, headers=headers) as answer,
+        ):
+            assert (answer.status, GONE in (await answer.json())["detail"]) == (409, True)
