@@ -17,7 +17,7 @@ from delivery.database import sqlite
 from delivery.database.async_engine import AsyncConnection, AsyncEngine, create_async_engine
 from delivery.database.direct_execution import DirectConnection, DirectEngine
 from delivery.database.group_commit import BatchAborted, GroupCommit
-from delivery.database.postgres import with_failure_detection
+from delivery.database.postgres import ServerWatch, with_failure_detection
 from delivery.errors import Remedy
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from delivery.fair_gate import FairGate
@@ -167,6 +167,7 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = make_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        self.server_watch = ServerWatch()
         self._engine = self._open()
         self._group_commit = GroupCommit(self._open_connection, _translate_errors) if self.is_sqlite else None
         self._idle: list[DirectConnection] = []
@@ -184,6 +185,7 @@ class Database:
                 hide_parameters=True,  # a logged error must not contain messages of users
             )
             event.listen(postgres.sync_engine, "handle_error", _discard_unusable)
+            self.server_watch.attach(postgres.sync_engine)
             return postgres
         engine = create_async_engine(
             self.url,

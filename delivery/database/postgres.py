@@ -1,13 +1,33 @@
-"""Connections to PostgreSQL: a server that is gone without a word is noticed within half a minute.
+"""Connections to PostgreSQL: a server that is gone or frozen is noticed within half a minute.
 
 By default Linux waits a quarter of an hour for the acknowledgement of a machine that disappeared, and checks
 an idle connection after two hours. The parameters are those of libpq (PostgreSQL's documentation, "Parameter
-Key Words").
+Key Words"). The machine of a frozen server acknowledges everything, so a server is also asked whether it
+answers while a statement takes long.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+import socket
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
+
+import structlog
+from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
+
+from delivery.background import log_errors, wait_for_any
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+    from sqlalchemy import Engine
+
+_log = structlog.get_logger(__name__)
 
 FAILURE_DETECTION = {
     "connect_timeout": "10",
@@ -25,3 +45,107 @@ def with_failure_detection(url: URL | str) -> URL:
     if place.get_backend_name() == "sqlite":
         return place
     return place.update_query_dict({**FAILURE_DETECTION, **place.query})
+
+
+_SSL_REQUEST = bytes.fromhex("0000000804d2162f")
+"""Asks whether the server encrypts. It answers with one byte, before any authentication."""
+
+
+class _Server(NamedTuple):
+    host: str
+    port: int
+
+
+class ServerWatch:
+    """Ends the connections that wait for a server which answers nothing: their statements fail.
+
+    A server that answers may take any time for a statement.
+    """
+
+    def __init__(self, *, interval: float = 2.0, patience: float = 5.0, answer_within: float = 10.0) -> None:
+        self._interval = interval
+        self._patience = patience
+        self._answer_within = answer_within
+        self._connections: WeakSet[AsyncConnection[Any]] = WeakSet()
+        self._waiting_since: dict[AsyncConnection[Any], float] = {}
+
+    def attach(self, engine: Engine) -> None:
+        """Watch each connection that an engine opens."""
+        event.listen(engine, "connect", lambda adapted, _record: self._add(adapted.driver_connection))
+
+    def _add(self, connection: AsyncConnection[Any]) -> None:
+        self._connections.add(connection)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Watch until the block ends."""
+        stop = asyncio.Event()
+        watching = asyncio.create_task(self._run(stop))
+        try:
+            yield
+        finally:
+            stop.set()
+            await watching
+
+    async def _run(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            await wait_for_any(stop, timeout=self._interval)
+            with log_errors("database.watch"):
+                if not stop.is_set():
+                    await self._end_unanswered()
+
+    async def _end_unanswered(self) -> None:
+        now = asyncio.get_running_loop().time()
+        waiting = [one for one in self._connections if _is_waiting(one)]
+        self._waiting_since = {one: self._waiting_since.get(one, now) for one in waiting}
+        servers: dict[_Server, list[AsyncConnection[Any]]] = defaultdict(list)
+        for one, since in self._waiting_since.items():
+            if now - since >= self._patience:
+                servers[_server_of(one)].append(one)
+        silent = [(server, held) for server, held in servers.items() if not await self._answers(server)]
+        for server, held in silent:
+            _log.warning("database.connections_ended", server=server.host, connections=len(held))
+            for one in held:
+                _shut_down(one)
+
+    async def _answers(self, server: _Server) -> bool:
+        """Return whether a server answers or refuses a new connection; silence alone is no answer."""
+        try:
+            async with asyncio.timeout(self._answer_within):
+                await _ask(server)
+        except TimeoutError:
+            return False
+        except OSError:  # the system ends the connections of a server that is gone
+            return True
+        return True
+
+
+async def _ask(server: _Server) -> None:
+    if server.host.startswith("/"):
+        reader, writer = await asyncio.open_unix_connection(f"{server.host}/.s.PGSQL.{server.port}")
+    else:
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+    try:
+        writer.write(_SSL_REQUEST)
+        await reader.read(1)
+    finally:
+        writer.close()
+
+
+def _is_waiting(connection: AsyncConnection[Any]) -> bool:
+    """Return whether a statement has been sent and is not answered."""
+    from psycopg.pq import TransactionStatus
+
+    return connection.pgconn.transaction_status == TransactionStatus.ACTIVE
+
+
+def _server_of(connection: AsyncConnection[Any]) -> _Server:
+    """Return the server to which a connection leads, of several that the URL may name."""
+    pgconn = connection.pgconn
+    return _Server((pgconn.hostaddr or pgconn.host).decode(), int(pgconn.port))
+
+
+def _shut_down(connection: AsyncConnection[Any]) -> None:
+    """End a connection on this side: what waits for it fails at once, as if the server had closed it."""
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.pgconn.socket)) as used:
+        used.shutdown(socket.SHUT_RDWR)

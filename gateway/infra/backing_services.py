@@ -219,5 +219,6 @@ async def _open_database(settings: Settings, stack: AsyncExitStack) -> Database:
     database = Database(url)
     stack.push_async_callback(database.close)
     if not database.is_sqlite:
+        await stack.enter_async_context(database.server_watch.running())
         await stack.enter_async_context(synchronized_with(database))
     return database

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from sqlalchemy import func, select
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import OperationalError
 
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.database.instance_claim import claim_database
-from delivery.database.postgres import FAILURE_DETECTION, with_failure_detection
+from delivery.database.postgres import FAILURE_DETECTION, ServerWatch, with_failure_detection
 from fault_proxy import FaultProxy, fault_proxy
 from postgres import PostgresCluster
 
@@ -51,6 +54,40 @@ async def test_a_connection_notices_that_its_server_is_gone(postgres: PostgresCl
                 assert seen.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 25_000
                 assert seen.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
                 assert seen.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
+        await database.close()
+
+
+async def test_a_statement_at_a_frozen_server_fails(postgres: PostgresCluster) -> None:
+    """Its machine acknowledges what is sent; the server answers nothing, on no connection."""
+    async with served(postgres) as (proxy, url):
+        database = Database(f"{url}?connect_timeout=2")
+        watch = ServerWatch(interval=0.05, patience=0.2, answer_within=0.5)
+        watch.attach(database._engine.sync_engine)
+        async with watch.running(), asyncio.timeout(30):
+            async with database.read() as connection:
+                proxy.black_hole()
+                with pytest.raises(OperationalError):
+                    await connection.scalar(select(1))
+            with pytest.raises(DatabaseUnavailable, match="the database does not answer"):
+                await _select_one(database)
+            proxy.heal()
+            await _select_one(database)
+        await database.close()
+
+
+async def _select_one(database: Database) -> None:
+    async with database.read() as connection:
+        assert await connection.scalar(select(1)) == 1
+
+
+async def test_a_slow_statement_has_its_time(postgres: PostgresCluster) -> None:
+    """The server answers other connections, so nothing ends a statement that takes long."""
+    async with served(postgres) as (_proxy, url):
+        database = Database(url)
+        watch = ServerWatch(interval=0.05, patience=0.1, answer_within=5)
+        watch.attach(database._engine.sync_engine)
+        async with watch.running(), database.read() as connection:
+            assert (await connection.execute(select(func.pg_sleep(1)))).one() is not None
         await database.close()
 
 
