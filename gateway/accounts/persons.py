@@ -22,6 +22,7 @@ from gateway.store.accounts import persons as store
 from gateway.store.accounts.persons import Identity, Person
 from gateway.store.conversations import memories
 from gateway.store.conversations.conversations import Conversation
+from gateway.store.conversations.memories import MemoryScope
 
 CODE_LIFETIME = timedelta(minutes=10)
 MAX_FAILURES = 5
@@ -157,7 +158,7 @@ async def link(connection: Connection, account: str, person: str, code: str) -> 
     if joined is None:
         raise CannotLink("this person no longer exists")
     await store.move_identities(connection, account, joined.id, kept.id)
-    await memories.move_subject(connection, account, old=joined.subject, new=kept.subject)
+    await memories.move_subject(connection, account, MemoryScope.PERSON, old=joined.subject, new=kept.subject)
     await store.delete_person(connection, account, joined.id)
     if kept.budget is None and joined.budget is not None:
         await budgets.set_person_budget(connection, account, kept.id, joined.budget)

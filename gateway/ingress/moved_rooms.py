@@ -7,11 +7,13 @@ from dataclasses import replace
 from channels.message import Address, RoomMigrated
 from delivery.database.engine import Connection
 from delivery.deliveries import routes, store
-from gateway.store.conversations import conversations, room_messages
+from gateway.memory.visibility import chat_room_key
+from gateway.store.conversations import conversations, memories, pairings, room_messages
+from gateway.store.conversations.memories import MemoryScope
 
 
 async def move_room(connection: Connection, account: str, migration: RoomMigrated) -> None:
-    """Move a room's conversations, those of its threads too, its routes and open deliveries to its new id."""
+    """Move what belongs to a room to its new id: conversations, routes, open deliveries, notes, pairings."""
     old, new = migration.old, migration.new
     for one in await conversations.list_in_room(connection, account, channel=old.channel, room=old.room):
         address = replace(Address.decode(one.address), room=new.room)
@@ -22,3 +24,7 @@ async def move_room(connection: Connection, account: str, migration: RoomMigrate
     await routes.move_room(connection, old=old, room=new.room)
     await store.move_room(connection, old=old, room=new.room)
     await room_messages.move(connection, old=old.destination, new=new.destination)
+    await memories.move_subject(
+        connection, account, MemoryScope.ROOM, old=chat_room_key(old), new=chat_room_key(new)
+    )
+    await pairings.move_room(connection, old=old, room=new.room)

@@ -16,7 +16,6 @@ from channels.message import (
     Update,
 )
 from channels.port import Accept
-from delivery.database.clock import utc_now
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType
 from delivery.fair_gate import working_for
@@ -350,9 +349,16 @@ class UpdateHandler:
                 await delete_message(tx, context.record.account, deletion)
 
     async def _on_room_migrated(self, context: ChannelContext, migration: RoomMigrated) -> None:
-        """Move a room's conversation, routes and open deliveries to its new id."""
+        """Move what belongs to a room to its new id; settings of the channel still name the old id."""
         async with self._transactions.begin("reception") as tx:
             if not await self._is_new(tx, context, migration.key):
                 return
             await move_room(tx.connection, context.record.account, migration)
-        log.info("ingress.room_migrated", channel=context.record.name, at=utc_now().isoformat())
+        old, new = migration.old.room, migration.new.room
+        log.info("ingress.room_migrated", channel=context.record.name, old=old, new=new)
+        if old in context.rooms and new not in context.rooms:
+            log.warning(
+                "ingress.room_settings_outdated",
+                channel=context.record.name,
+                note=f"the setting rooms of this channel names {old}, and the room is {new} now",
+            )

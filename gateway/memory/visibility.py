@@ -68,7 +68,11 @@ def room_key(conversation: Conversation) -> str:
     """Return the key of a chat room; a conversation outside chats is a room of its own."""
     if conversation.address is None:
         return conversation.id
-    address = Address.decode(conversation.address)
+    return chat_room_key(Address.decode(conversation.address))
+
+
+def chat_room_key(address: Address) -> str:
+    """Return the key of the chat room of an address."""
     return f"{address.channel}:{address.room}"
 
 

@@ -123,11 +123,13 @@ def _newest(query: Select[Any]) -> Select[Any]:
     return query.order_by(table.c.position.desc()).limit(bindparam("most"))
 
 
-async def move_subject(connection: Connection, account: str, *, old: str, new: str) -> None:
-    """Give the notes about a person to the person's other subject."""
+async def move_subject(
+    connection: Connection, account: str, scope: MemoryScope, *, old: str, new: str
+) -> None:
+    """Give the notes about a person or a room to its other subject."""
     await connection.execute(
         table.update()
-        .where(table.c.account == account, table.c.scope == MemoryScope.PERSON, table.c.subject == old)
+        .where(table.c.account == account, table.c.scope == scope, table.c.subject == old)
         .values(subject=new)
     )
 

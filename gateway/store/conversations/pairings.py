@@ -84,6 +84,31 @@ async def pair(connection: Connection, channel: str, code: str) -> Pairing | Non
     return None if row is None else _pairing(row)
 
 
+async def move_room(connection: Connection, *, old: Address, room: str) -> None:
+    """Let the people who are paired in a room be paired under its new id."""
+    for person in await _list_paired_in(connection, old):
+        moved = f"{person.removesuffix(old.room)}{room}"
+        if await is_paired(connection, old.channel, moved):
+            continue
+        await delete_pairing(connection, old.channel, moved)
+        await connection.execute(
+            update(pairings)
+            .where(pairings.c.channel == old.channel, pairings.c.person == person)
+            .values(person=moved)
+        )
+
+
+async def _list_paired_in(connection: Connection, room: Address) -> Sequence[str]:
+    found = await connection.execute(
+        select(pairings.c.person).where(
+            pairings.c.channel == room.channel,
+            pairings.c.paired_at.is_not(None),
+            pairings.c.person.endswith(f"@{room.room}", autoescape=True),
+        )
+    )
+    return found.scalars().all()
+
+
 async def list_for_channel(
     connection: Connection, channel: str, *, after: str, limit: int
 ) -> Sequence[Pairing]:

@@ -21,8 +21,10 @@ from channels.message import (
 )
 from delivery.database.engine import Database
 from delivery.database.tables import deliveries, routes
-from gateway.ingress.access import AdmissionResult, authorize
+from gateway.ingress.access import AdmissionResult, authorize, pairing_subject
+from gateway.memory.visibility import chat_room_key
 from gateway.store.conversations import pairings
+from gateway.store.conversations.memories import Memory, MemoryScope, insert_memory
 from gateway.store.tables import conversations
 from ingress_harness import IngressHarness, open_ingress_harness
 
@@ -125,6 +127,46 @@ async def test_a_room_moves_with_its_threads(harness: IngressHarness) -> None:
         targets = set((await connection.execute(select(deliveries.c.target))).scalars())
         routed = set((await connection.execute(select(routes.c.target))).scalars())
     assert targets == routed == {address.encode() for address in (*new, other)}
+
+
+async def test_a_room_moves_with_its_notes_and_its_people(harness: IngressHarness) -> None:
+    """`/memory` lists the notes of a group under its new id, and who is paired there stays so."""
+    old, new = harness.address("-100"), harness.address("-100200")
+    member, other_room = pairing_of("8", old), pairing_of("8", harness.address("1-100"))
+    await harness.send_message("hello", address=old)
+    async with harness.database.begin() as connection:
+        for paired in (member, other_room):
+            code, _new = await pairings.issue_code(connection, old, paired, name="Bo")
+            await pairings.pair(connection, harness.channel_context.record.id, code)
+        await pairings.issue_code(connection, new, pairing_of("8", new), name="Bo")
+        await insert_memory(connection, room_note(harness, old), "peas")
+    await harness.receive(RoomMigrated(key="9", old=old, new=new))
+    await harness.send_command("memory", address=new, token="")
+    assert any("the doves eat peas" in body for body in await harness.list_delivery_bodies())
+    record = harness.channel_context.record.id
+    async with harness.database.read() as connection:
+        assert await pairings.is_paired(connection, record, pairing_of("8", new))
+        assert not await pairings.is_paired(connection, record, member)
+        assert await pairings.is_paired(connection, record, other_room)
+
+
+def pairing_of(person: str, room: Address) -> str:
+    """Return the subject of a person's pairing in a room."""
+    return pairing_subject(Author(id=person), RoomKind.GROUP, room.room)
+
+
+def room_note(harness: IngressHarness, room: Address) -> Memory:
+    """Return a note about a room."""
+    return Memory(
+        id="mem_1",
+        account=harness.channel_context.record.account,
+        scope=MemoryScope.ROOM,
+        subject=chat_room_key(room),
+        text="the doves eat peas",
+        created_by="7",
+        created_at=NOW,
+        updated_at=NOW,
+    )
 
 
 async def list_conversations(harness: IngressHarness) -> dict[str, str]:
