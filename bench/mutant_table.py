@@ -119,7 +119,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="the reply in a chat that has come to life is ended with earlier deliveries",
         file="delivery/workers/worker.py",
-        old="if (await destinations.get_state(tx.connection, destination)).dead_reason is None:",
+        old="if await ordering.reopen_if_due(tx.connection, account, destination):",
         new="if False:",
         tests=("tests/contracts/sending/test_chat_deliveries.py", "-k", "gets_them"),
     ),

@@ -59,18 +59,22 @@ async def mark_dead(connection: Connection, destination: str, *, account: str, w
     )
 
 
-async def mark_alive(connection: Connection, destination: str) -> None:
-    """Mark a chat as alive again, because a message came from it or an operator asked for a retry."""
-    await connection.execute(_MARK_ALIVE, {"at": destination})
+async def mark_alive(connection: Connection, destination: str) -> bool:
+    """Mark a chat as alive again, because a message came from it or an operator asked for a retry.
+
+    Returns whether it was dead.
+    """
+    return (await connection.execute(_MARK_ALIVE, {"at": destination})).rowcount > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationState:
-    """A destination's pause, the pause of its whole bot, and why it is dead (None: it is alive)."""
+    """A destination's pause, the pause of its whole bot, and why and since when it is dead (None: alive)."""
 
     paused_until: datetime | None = None
     bot_paused_until: datetime | None = None
     dead_reason: str | None = None
+    dead_since: datetime | None = None
 
     def remaining_pause(self, now: datetime) -> float:
         """Return the seconds for which nothing may be sent there; 0 when nothing is paused."""
@@ -104,6 +108,7 @@ def to_state(row: Row[Any]) -> DestinationState:
         paused_until=row.own_held_until,
         bot_paused_until=row.bot_held_until,
         dead_reason=(row.own_dead_why or "the chat is dead") if row.own_dead_at else None,
+        dead_since=row.own_dead_at,
     )
 
 
@@ -115,4 +120,5 @@ async def get_state(connection: Connection, destination: str, *, bot: str = "") 
         paused_until=own[1] if own else None,
         bot_paused_until=whole_bot[1] if whole_bot else None,
         dead_reason=(own[3] or "the chat is dead") if own and own[2] else None,
+        dead_since=own[2] if own else None,
     )

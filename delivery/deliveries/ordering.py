@@ -9,6 +9,8 @@ An ordering key names one sequence: the texts of a conversation, its files, its 
 of its jobs, changes of messages, or the events for a webhook endpoint. So a file holds no text, an answer to
 a command waits for no result, a result waits for no report of progress, and a conversation holds no other one
 in the same room.
+
+A chat that accepts messages again gets what it missed within a day, in the same order.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from functools import cache
 
 from sqlalchemy import Executable, and_, bindparam, case, exists, func, or_, select, update
 
+from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.partial_indexes import literal_in
 from delivery.database.tables import IS_OPEN, OPEN_DELIVERIES, deliveries
@@ -38,6 +41,15 @@ FILES, URGENT, JOBS, CHANGES = " files", " urgent", " jobs", " changes"
 
 MIN_PARKED_SECONDS = 60.0
 """A parked delivery is tried earlier than scheduled at most this often."""
+
+MISSED_AGE = timedelta(days=1)
+"""How old a message may be that a chat gets later, as for a chat whose platform cannot be reached."""
+
+RETESTED_AFTER = timedelta(hours=6)
+"""A dead chat for which there is a new message is tried again after this time."""
+
+_STALE = (URGENT, JOBS, CHANGES)
+"""What means nothing later: answers to commands, reports of progress, and changes of messages."""
 
 _PARKED = str(DeliveryState.PARKED)
 _earlier = deliveries.alias("earlier")
@@ -190,3 +202,31 @@ async def hurry_parked(connection: Connection, destination: str, *, now: datetim
         )
         .values(next_at=now)
     )
+
+
+async def reopen(connection: Connection, account: str, destination: str) -> bool:
+    """Mark a chat as alive; if it was dead, what it missed is due again. Return whether it was dead."""
+    if not await destinations.mark_alive(connection, destination):
+        return False
+    is_stale = or_(*(deliveries.c.ordering_key.endswith(suffix, autoescape=True) for suffix in _STALE))
+    await connection.execute(
+        update(deliveries)
+        .where(
+            deliveries.c.account == account,
+            deliveries.c.destination == destination,
+            deliveries.c.state == str(DeliveryState.SUPPRESSED),
+            deliveries.c.error != store.DROPPED,
+            deliveries.c.created_at > utc_now() - MISSED_AGE,
+            ~is_stale,
+        )
+        .values(store.due_again())
+    )
+    return True
+
+
+async def reopen_if_due(connection: Connection, account: str, destination: str) -> bool:
+    """Reopen a chat that has been dead for long; return whether it may be used, also if it is alive."""
+    state = await destinations.get_state(connection, destination)
+    if state.dead_since is not None and state.dead_since < utc_now() - RETESTED_AFTER:
+        return await reopen(connection, account, destination)
+    return state.dead_reason is None

@@ -24,6 +24,9 @@ from delivery.events.event import Event, new_id
 IDENTITY = ("event_id", "kind", "target", "part")
 """The columns that identify a delivery: there is one for each part of an event and target."""
 
+DROPPED = "dropped"
+"""The error of a delivery that an operator has dropped."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewDelivery:
@@ -256,7 +259,7 @@ async def requeue(connection: Connection, account: str, delivery: str) -> tuple[
             deliveries.c.account == account,
             deliveries.c.state != str(DeliveryState.SENDING),
         )
-        .values(_due_again())
+        .values(due_again())
         .returning(deliveries.c.kind, deliveries.c.destination)
     )
     row = changed.first()
@@ -278,7 +281,7 @@ async def send_again(connection: Connection, planned: Sequence[NewDelivery]) -> 
             deliveries.c.target == planned[0].target,
             ~IS_OPEN,
         )
-        .values(_due_again())
+        .values(due_again())
     )
     await _open_destination(connection, planned[0].kind, planned[0].destination)
 
@@ -306,7 +309,7 @@ async def _open_destination(connection: Connection, kind: RouteKind, destination
         await destinations.end_pause(connection, destination)
 
 
-def _due_again() -> dict[str, Any]:
+def due_again() -> dict[str, Any]:
     """Return the columns of a delivery that is due with a new schedule."""
     now = utc_now()
     return {
@@ -329,7 +332,7 @@ async def drop(connection: Connection, account: str, delivery: str) -> bool:
             deliveries.c.account == account,
             deliveries.c.state != str(DeliveryState.DELIVERED),
         )
-        .values(state=str(DeliveryState.SUPPRESSED), error="dropped", updated_at=utc_now())
+        .values(state=str(DeliveryState.SUPPRESSED), error=DROPPED, updated_at=utc_now())
     )
     return changed.rowcount == 1
 

@@ -241,13 +241,14 @@ class DeliveryWorker:
         self._transactions.wake_soon(self._config.queue, destination, moment, account=current_account())
 
     async def _suppress(self, destination: str, dues: list[DueDelivery], why: str, lease: Lease) -> None:
-        """End deliveries of a dead destination without an attempt, unless it has come to life meanwhile."""
+        """End deliveries of a dead destination without an attempt, unless it is alive or tried again now."""
         if not dues:
             return
         lease.ensure_held()
         transition = Transition(state=DeliveryState.SUPPRESSED, event_type=EventType.DELIVERY_FAILED)
         async with self._transactions.begin("delivery.suppress") as tx:
-            if (await destinations.get_state(tx.connection, destination)).dead_reason is None:
+            account = dues[0].delivery.account
+            if await ordering.reopen_if_due(tx.connection, account, destination):
                 return
             for due in dues:
                 await store.set_state(tx.connection, due.delivery.id, state=transition.state, error=why)

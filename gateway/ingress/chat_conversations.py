@@ -5,8 +5,9 @@ from __future__ import annotations
 import structlog
 
 from channels.message import Address, RoomKind
-from delivery.deliveries import destinations
+from delivery.broker.port import WorkQueue
 from delivery.deliveries import routes as delivery_store
+from delivery.deliveries.ordering import reopen
 from delivery.deliveries.route import Route
 from delivery.deliveries.transactions import Transaction
 from gateway.conversations.submissions.conversation_lookup import create_conversation
@@ -19,12 +20,16 @@ log = structlog.get_logger(__name__)
 
 
 async def get_thread(tx: Transaction, context: ChannelContext, address: Address) -> ChatThread | None:
-    """Return a chat thread if it has a conversation; its chat is alive, because a message came from it."""
+    """Return a chat thread if it has a conversation; its chat is alive, because a message came from it.
+
+    A chat that was dead gets what it has missed.
+    """
+    account = context.record.account
     found = await conversations.get_thread(
-        tx.connection, context.record.account, address.key, destination=address.destination
+        tx.connection, account, address.key, destination=address.destination
     )
-    if found is None or found.is_dead:
-        await destinations.mark_alive(tx.connection, address.destination)
+    if (found is None or found.is_dead) and await reopen(tx.connection, account, address.destination):
+        tx.wake(WorkQueue.DELIVER, address.destination, account=account)
     return found
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from channels.message import Address, RoomMigrated
 from delivery.database.engine import Connection
 from delivery.deliveries import routes, store
+from delivery.deliveries.ordering import reopen
 from gateway.memory.visibility import chat_room_key
 from gateway.store.conversations import conversations, memories, pairings, room_messages
 from gateway.store.conversations.memories import MemoryScope
@@ -22,6 +23,7 @@ async def move_room(connection: Connection, account: str, migration: RoomMigrate
         key = None if is_taken or one.address_key is None else address.key
         await conversations.change_address(connection, one.id, address=address.encode(), address_key=key)
     await routes.move_room(connection, old=old, room=new.room)
+    await reopen(connection, account, old.destination)  # the platform may have refused the old id already
     await store.move_room(connection, old=old, room=new.room)
     await room_messages.move(connection, old=old.destination, new=new.destination)
     await memories.move_subject(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import update
 from structlog.testing import capture_logs
 
 from channel_rigs import open_rig
@@ -19,6 +20,8 @@ from channels.registry import built_in
 from channels.testing.connections import CHANNEL, UpdateRecorder, open_connection, receiving
 from delivery.chat.rate_limit import SendPriority
 from delivery.database.engine import Database
+from delivery.database.tables import deliveries
+from delivery.database.tables import destinations as destination_rows
 from delivery.deliveries import destinations, store
 from delivery.deliveries.port import Delivery, Outcome, Sink
 from delivery_worker import ACCOUNT, DeliveryWorkerHarness
@@ -93,6 +96,28 @@ async def test_a_dead_chat_that_speaks_again_is_alive(
     await worker.wake_worker(ROOM)
     await worker.wait_for_states(dead, "delivered")
     assert channel.texts("42") == ["two", "one"]
+
+
+async def test_a_chat_that_was_dead_for_long_is_tried_again(
+    worker: DeliveryWorkerHarness, channel: MemoryChannel, database: Database
+) -> None:
+    """A new message is sent after what the chat missed, but not what is old; no person has to write."""
+    channel.errors.append(Undeliverable("archived"))
+    old, missed = [await worker.create_deliveries(ROOM, [text]) for text in ("old", "missed")]
+    await worker.wait_for_states(old, "suppressed")
+    await worker.wait_for_states(missed, "suppressed")
+    days_ago = datetime.now(UTC) - timedelta(days=2)
+    async with database.begin() as connection:
+        await connection.execute(
+            update(deliveries).where(deliveries.c.conversation == old).values(created_at=days_ago)
+        )
+        await connection.execute(
+            update(destination_rows).values(dead_at=datetime.now(UTC) - timedelta(hours=7))
+        )
+    await worker.wait_for_states(await worker.create_deliveries(ROOM, ["new"]), "delivered")
+    await worker.wait_for_states(missed, "delivered")
+    await worker.wait_for_states(old, "suppressed")
+    assert channel.texts("42") == ["missed", "new"]
 
 
 async def test_a_chat_that_speaks_before_its_deliveries_are_ended_gets_them(
