@@ -20,6 +20,7 @@ _TOKEN_CODES = {102, 103, 105, 121}
 
 _TOKEN_WORDS = ("access_token", "access token")
 _WINDOW_WORDS = ("outside of allowed window", "24 hour", "24h", "allowed window")
+_REPLIED_WORDS = ("#10900", "already replied")
 
 
 def translate_error(what: str, response: HttpResponse) -> ChannelError:
@@ -43,4 +44,7 @@ def _refusal(status: int, words: str, detail: str, *, is_known: bool) -> Channel
         return NotPermitted("page", f"{detail}: the token's page may not do this")
     if any(word in words.lower() for word in _WINDOW_WORDS):
         return Rejected(f"{detail}: the person must write again before the page may answer")
+    if any(word in words.lower() for word in _REPLIED_WORDS):
+        remedy = 'the person must answer the first in private, or comment_replies must be "public"'
+        return Rejected(f"{detail}: a comment gets one private reply: {remedy}")
     return Rejected(detail) if is_known and status < HTTPStatus.BAD_REQUEST else status_error(status, detail)

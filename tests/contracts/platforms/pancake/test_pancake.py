@@ -141,6 +141,16 @@ async def test_a_closed_window_is_explained(platform: Simulator) -> None:
         await page.sender.send(question.address, make_reply("in time"))
 
 
+async def test_a_second_private_reply_to_a_comment_is_explained(platform: Simulator) -> None:
+    """Facebook accepts one; the refusal of the next says what the operator can change."""
+    settings = platform.settings(comment_replies="private", page_name="The Loft")
+    async with open_connection(plugin, settings) as page:
+        question = await received(platform, page, COMMENTS, "@The Loft how much?")
+        await page.sender.send(question.address, make_reply("5"))
+        with pytest.raises(Rejected, match="one private reply.*comment_replies"):
+            await page.sender.send(question.address, make_reply("or 6"))
+
+
 async def test_the_probe_says_whether_comments_are_answered(platform: Simulator) -> None:
     """Comments need a name or the setting for all."""
     details: dict[str, Any] = {}
