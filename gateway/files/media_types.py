@@ -21,6 +21,7 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"GIF87a", "image/gif"),
     (0, b"GIF89a", "image/gif"),
     (8, b"WEBP", "image/webp"),
+    (8, b"WAVE", "audio/wav"),
     (0, b"%PDF-", "application/pdf"),
     (0, b"PK\x03\x04", "application/zip"),
     (0, b"PK\x05\x06", "application/zip"),
@@ -31,11 +32,21 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"OggS", "audio/ogg"),
     (0, b"ID3", "audio/mpeg"),
     (0, b"fLaC", "audio/flac"),
+    (0, b"#!AMR", "audio/amr"),
+    (4, b"ftypM4A ", "audio/mp4"),
+    (4, b"ftypM4B ", "audio/mp4"),
+    (4, b"ftyphei", "image/heic"),
+    (4, b"ftypqt  ", "video/quicktime"),
     (4, b"ftyp", "video/mp4"),
     (0, b"\x1a\x45\xdf\xa3", "video/webm"),
     (0, b"SQLite format 3\x00", "application/vnd.sqlite3"),
 )
-"""(offset, bytes, media type); RIFF files are distinguished by the word at offset 8."""
+"""(offset, bytes, media type), the longest first; RIFF files are distinguished by the word at offset 8."""
+
+_RIFF = frozenset({b"WEBP", b"WAVE"})
+_ADTS_SECOND = frozenset({0xF0, 0xF1, 0xF8, 0xF9})
+_MP3_SECOND = frozenset({0xE2, 0xE3, 0xF2, 0xF3, 0xFA, 0xFB})
+"""The second bytes of frames of AAC (ADTS: layer 0) and MP3 (layer III), after 0xFF."""
 
 _OFFICE = "application/vnd.openxmlformats-officedocument"
 _ZIPPED = {
@@ -58,14 +69,28 @@ def detect_media_type(content: bytes, name: str) -> str:
     """Return a file's media type by its content; the name only resolves ambiguous content."""
     suffix = PurePosixPath(name).suffix.lower()
     for where, magic, kind in _MAGIC:
-        if content[where : where + len(magic)] == magic and (magic != b"WEBP" or content[:4] == b"RIFF"):
+        if content[where : where + len(magic)] == magic and (magic not in _RIFF or content[:4] == b"RIFF"):
             return _ZIPPED.get(suffix, kind) if kind == "application/zip" else kind
+    if (audio := _detect_frames(content)) is not None:
+        return audio
     if not _is_text(content[:_SNIFF_BYTES]):
         return BINARY
     if found := _MARKUP.match(content[:_SNIFF_BYTES]):
         return "text/html" if b"html" in found[0].lower() or b"script" in found[0].lower() else "text/xml"
     kind = _TEXTS.get(suffix, "text/plain")
     return "text/plain" if kind == "image/svg+xml" else kind
+
+
+def _detect_frames(content: bytes) -> str | None:
+    """Return the type of audio that begins with a frame and has no header: AAC or MP3."""
+    if len(content) < 7 or content[0] != 0xFF:  # noqa: PLR2004 - the header of a frame of AAC
+        return None
+    if content[1] in _ADTS_SECOND:
+        length = (content[3] & 3) << 11 | content[4] << 3 | content[5] >> 5
+        following = content[length : length + 2]
+        return "audio/aac" if length >= 7 and following in {b"", content[:2]} else None  # noqa: PLR2004
+    is_rate_valid = content[2] >> 4 not in {0, 15} and content[2] >> 2 & 3 != 3  # noqa: PLR2004
+    return "audio/mpeg" if content[1] in _MP3_SECOND and is_rate_valid else None
 
 
 def _is_text(head: bytes) -> bool:

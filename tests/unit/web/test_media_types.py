@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 
 from gateway.files import media_types
 
+AAC_FRAME = b"\xff\xf1\x50\x80\x01\x3f\xfc\xde\x02"
+"""A frame of 9 bytes, as `voice.aac` of a phone begins."""
+
 
 @pytest.mark.parametrize(
     ("content", "name", "expected"),
@@ -17,6 +20,18 @@ from gateway.files import media_types
         (b"GIF89a", "x", "image/gif"),
         (b"RIFF\x10\0\0\0WEBPVP8 ", "x", "image/webp"),
         (b"WEBPxxxxWEBP", "x.bin", "text/plain"),
+        (b"RIFF\x10\0\0\0WAVEfmt ", "x", "audio/wav"),
+        (b"WAVExxxxWAVE", "x.bin", "text/plain"),
+        (AAC_FRAME * 2, "voice", "audio/aac"),
+        (AAC_FRAME, "voice.mp3", "audio/aac"),
+        (AAC_FRAME + b"no frame", "voice.aac", "application/octet-stream"),
+        (b"\xff\xfb\x90\x64" + bytes(413), "x", "audio/mpeg"),
+        (b"\xff\xfb\xff\xff" + bytes(413), "x", "application/octet-stream"),
+        (b"ID3\x04", "x", "audio/mpeg"),
+        (b"#!AMR\n", "x", "audio/amr"),
+        (b"\0\0\0\x1cftypM4A \0\0", "memo.m4a", "audio/mp4"),
+        (b"\0\0\0\x1cftypisom\0\0", "x.mp4", "video/mp4"),
+        (b"\0\0\0\x1cftypheic\0\0", "photo.mp4", "image/heic"),
         (b"%PDF-1.7", "x.png", "application/pdf"),
         (b"PK\x03\x04....", "x.zip", "application/zip"),
         (b"PK\x03\x04....", "x.xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),

@@ -147,7 +147,7 @@ async def test_a_second_private_reply_to_a_comment_is_explained(platform: Simula
     async with open_connection(plugin, settings) as page:
         question = await received(platform, page, COMMENTS, "@The Loft how much?")
         await page.sender.send(question.address, make_reply("5"))
-        with pytest.raises(Rejected, match="one private reply.*comment_replies"):
+        with pytest.raises(Rejected, match=r"one private reply.*comment_replies"):
             await page.sender.send(question.address, make_reply("or 6"))
 
 
