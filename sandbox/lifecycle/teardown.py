@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import structlog
@@ -16,6 +17,9 @@ log = structlog.get_logger(__name__)
 
 SYNC_RETRY_SECONDS = 3600.0
 """Seconds beyond its lifetime during which the files of an unreachable sandbox are requested."""
+
+DELETIONS_AT_ONCE = 16
+"""Orphans of one provider that are deleted at the same time; which account they were of is not known."""
 
 
 class Teardown:
@@ -147,15 +151,25 @@ class Teardown:
         Objects are listed before rows are read, and each is checked again under its label's exclusive lock: a
         row exists before its object does. A row without an instance remains from an abandoned restore; one
         with another instance was taken over from a process that died while the provider still created the
-        sandbox. An object that cannot be deleted keeps no other one: the next sweep tries it again.
+        sandbox. An object that cannot be deleted, or whose deletion hangs, delays no other one; the next
+        sweep tries it again.
         """
         listed = await self._backend.provider.list(prefix)
-        found = [(one, label) for one, label in listed if label.startswith(prefix)]
-        return sum([await self._try_to_destroy_orphan(one, label) for one, label in found])
+        places = asyncio.Semaphore(DELETIONS_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            deletions = [
+                group.create_task(self._try_to_destroy_orphan(one, label, places))
+                for one, label in listed
+                if label.startswith(prefix)
+            ]
+        return sum(deletion.result() for deletion in deletions)
 
-    async def _try_to_destroy_orphan(self, sandbox_id: SandboxId, label: str) -> bool:
+    async def _try_to_destroy_orphan(
+        self, sandbox_id: SandboxId, label: str, places: asyncio.Semaphore
+    ) -> bool:
         try:
-            return await self._destroy_if_orphan(sandbox_id, label)
+            async with places:
+                return await self._destroy_if_orphan(sandbox_id, label)
         except (SandboxError, OSError) as error:
             log.warning("sandbox.orphan_kept", label=label, sandbox=str(sandbox_id), error=str(error))
             return False

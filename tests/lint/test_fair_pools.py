@@ -60,6 +60,7 @@ ALLOWED = {
     "sandbox/kubernetes/capabilities.py ThreadPoolExecutor": "one question of `doctor`",
     "sandbox/lifecycle/locks.py Lock": "the calls on one sandbox",
     "sandbox/lifecycle/pool.py Lock": "the files of one sandbox",
+    "sandbox/lifecycle/teardown.py Semaphore": "the orphans of one provider, whose accounts are unknown",
     "sandbox/workspaces/working_copies.py Lock": "the files of one workspace",
 }
 

@@ -126,3 +126,17 @@ async def test_a_sweep_that_hangs_delays_no_other_provider(reaped: ReapedProvide
     async with asyncio.timeout(30):
         assert await sweep == 2
     assert reaped.slow.instances == {}
+
+
+async def test_an_orphan_that_hangs_delays_no_other_orphan(reaped: ReapedProviders) -> None:
+    """The other orphan of the same provider is deleted while the deletion of the first one hangs."""
+    await reaped.add("slow", "one", "a")
+    await reaped.add("slow", "two", "b")
+    reaped.reservations.rows.clear()
+    sweep = asyncio.create_task(reaped.passes.sweep(PREFIX))
+    async with asyncio.timeout(30):
+        await reaped.slow.deleted.wait()
+    assert [spec.label for spec in reaped.slow.instances.values()] == [f"{PREFIX}one-a"]
+    reaped.slow.answers.set()
+    async with asyncio.timeout(30):
+        assert await sweep == 2
