@@ -4,6 +4,7 @@
     ├── SandboxGone            retry     the sandbox no longer exists: create a new one and repeat once
     │   └── CommandInterrupted give_up   the same, and the command had begun: it is not repeated
     ├── ProviderUnreachable    retry     the provider does not answer
+    │   └── OutcomeUnknown     retry     the same, and the command may have run: it is not repeated
     ├── SandboxBusy            retry     the sandbox is in use by another call or replica
     ├── FilesNotStored         retry     the call was carried out, and its files are not in the store yet
     ├── ProviderRefused        operator  the provider rejects the request (quota, kernel, configuration)
@@ -48,6 +49,14 @@ class CommandInterrupted(SandboxGone):
 
 class ProviderUnreachable(SandboxError):
     """The sandbox provider does not answer."""
+
+
+class OutcomeUnknown(ProviderUnreachable):
+    """The provider does not answer, and the command may have run; `reason` is the error without that."""
+
+    def __init__(self, reason: object) -> None:
+        super().__init__(f"{reason}: the command may have run, check what it did before you repeat it")
+        self.reason = str(reason)
 
 
 class SandboxBusy(SandboxError):
@@ -133,12 +142,25 @@ def as_interrupted() -> Iterator[None]:
 
 
 @contextmanager
+def outcome_unknown() -> Iterator[None]:
+    """Raise OutcomeUnknown for a provider that does not answer after a command may have begun."""
+    try:
+        yield
+    except OutcomeUnknown:
+        raise
+    except ProviderUnreachable as error:
+        raise OutcomeUnknown(error) from error
+
+
+@contextmanager
 def repeatable() -> Iterator[None]:
-    """Let a program of ours, which does no harm when it runs twice, be repeated on a new sandbox."""
+    """Let a program of ours, which may run twice, be repeated: on a new sandbox, or later."""
     try:
         yield
     except CommandInterrupted as error:
         raise SandboxGone(str(error)) from error
+    except OutcomeUnknown as error:
+        raise ProviderUnreachable(error.reason) from error
 
 
 def install_command(extra: str) -> str:

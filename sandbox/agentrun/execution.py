@@ -19,7 +19,13 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from sandbox.agentrun.api import ENDED_STATES, AgentRunApi, CommandOutput
-from sandbox.errors import CommandInterrupted, ProviderRefused, ProviderUnreachable, SandboxGone
+from sandbox.errors import (
+    CommandInterrupted,
+    ProviderRefused,
+    ProviderUnreachable,
+    SandboxGone,
+    outcome_unknown,
+)
 from sandbox.model import SandboxId
 
 MAX_ARGUMENT_BYTES = 64 * 1024
@@ -65,12 +71,22 @@ class AgentRunHandle:
         return await self.shell(f"input={given}\n{text}", timeout=timeout)
 
     async def shell(self, text: str, *, timeout: float) -> bytes:
-        """Run a shell program; raises ProviderUnreachable if it has not ended after `timeout` seconds.
+        """Run a shell program; raises OutcomeUnknown if it has not ended after `timeout` seconds.
 
         Raises SandboxGone before the program can have begun, and CommandInterrupted afterwards.
         """
-        key, deadline = secrets.token_hex(8), time.monotonic() + timeout
+        key = secrets.token_hex(8)
         start = _START.format(forget=self._forget(), key=key, place=await self._placing(text))
+        with outcome_unknown():
+            code, output, errors = await self._run(start, key, timeout)
+        self._forgotten.append(key)
+        if code != 0:
+            raise ProviderRefused(f"agentrun: a program ended with {code}: {errors}")
+        return output
+
+    async def _run(self, start: str, key: str, timeout: float) -> tuple[int, bytes, str]:
+        """Start a program; return its exit code, its output and the end of its errors."""
+        deadline = time.monotonic() + timeout
         command = start + _waiting(key, 0, min(self._wait_seconds, timeout))
         answer = await self._command(command, begun=False)
         while answer.stdout.startswith("running"):
@@ -83,10 +99,7 @@ class AgentRunHandle:
             if not piece:
                 raise ProviderUnreachable("agentrun: the output of a program is incomplete")
             output += piece
-        self._forgotten.append(key)
-        if code != 0:
-            raise ProviderRefused(f"agentrun: a program ended with {code}: {_errors(answer)}")
-        return output
+        return code, output, _errors(answer)
 
     def _forget(self) -> str:
         """Return the command that removes the answers which have arrived."""
@@ -149,6 +162,11 @@ def _waiting(key: str, offset: int, seconds: float) -> str:
 def _parsed(answer: CommandOutput) -> tuple[int, int, bytes]:
     """Return the exit code, the whole size and a piece of the output; raises ProviderUnreachable."""
     found = _ENDED.match(answer.stdout)
+    if answer.stdout.startswith("lost"):
+        raise ProviderUnreachable(
+            "agentrun: the directory of the program in the sandbox's /tmp is gone, or could not be made:"
+            " check that /tmp is writable, has space, and that no command empties it"
+        )
     if found is None:
         shown = (answer.stdout or answer.stderr)[:200]
         raise ProviderUnreachable(f"agentrun: invalid answer of a program: {shown!r}")

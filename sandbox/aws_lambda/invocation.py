@@ -21,7 +21,7 @@ import structlog
 
 from sandbox.aws_lambda.api import invoke
 from sandbox.aws_lambda.errors import AnswerLost, FunctionTimedOut
-from sandbox.errors import CommandInterrupted, ProviderUnreachable
+from sandbox.errors import CommandInterrupted, OutcomeUnknown, ProviderUnreachable
 from sandbox.s3 import Bucket, ObjectNotFound, put_if_absent, read_body, translate_errors
 
 log = structlog.get_logger(__name__)
@@ -139,9 +139,7 @@ class Invocations:
                 return _output(_parse(content))
             except ObjectNotFound:
                 await asyncio.sleep(POLL_SECONDS)
-        raise ProviderUnreachable(
-            "the answer of lambda was lost: the command may have run; check what it did"
-        )
+        raise OutcomeUnknown("the answer of lambda was lost")
 
     async def _cancel(self, key: str, task: asyncio.Task[bytes]) -> None:
         """Kill a program that has started, and prevent one that has not."""

@@ -13,7 +13,7 @@ from daytona import AsyncSandbox
 from daytona.common import errors as vendor
 
 from sandbox.daytona.errors import translate_call_errors, translate_errors, was_refused
-from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxGone, as_interrupted
+from sandbox.errors import OutcomeUnknown, ProviderRefused, ProviderUnreachable, SandboxGone, as_interrupted
 from sandbox.exec.background_jobs import CompletionCallback
 from sandbox.exec.shell_sandbox import ShellSandbox
 from sandbox.model import (
@@ -33,7 +33,6 @@ STARTING_STATES = frozenset(
 )
 
 _STOPPED = "the sandbox stopped during the call and was started again"
-_MAY_HAVE_RUN = "the command may have run, check what it did before you repeat it"
 
 Returned = TypeVar("Returned")
 
@@ -69,7 +68,7 @@ class DaytonaHandle:
     async def shell(self, text: str, *, timeout: float) -> bytes:
         """Run a program with sh and return its output.
 
-        If the program may have run, it is not repeated: ProviderUnreachable says so. A stopped sandbox is
+        If the program may have run, it is not repeated: OutcomeUnknown says so. A stopped sandbox is
         started then too.
         """
         command = f"sh -c {shlex.quote(text)}"
@@ -104,15 +103,17 @@ class DaytonaHandle:
         with translate_call_errors():
             try:
                 return await call()
-            except vendor.DaytonaTimeoutError:
-                raise
+            except vendor.DaytonaTimeoutError as error:
+                if may_repeat(error):
+                    raise
+                raise OutcomeUnknown(f"daytona: {str(error)[:400]}") from error
             except vendor.DaytonaError as error:
                 repeats = may_repeat(error)
                 with nullcontext() if repeats else as_interrupted():
                     was_started = await self.ensure_started()
                 if not repeats:
                     why = _STOPPED if was_started else str(error)[:400]
-                    raise ProviderUnreachable(f"daytona: {why}: {_MAY_HAVE_RUN}") from error
+                    raise OutcomeUnknown(f"daytona: {why}") from error
                 if not was_started:
                     raise
             return await call()

@@ -17,7 +17,9 @@ from sandbox.docker.errors import translate_errors
 from sandbox.docker.execution import Execution, output_cap
 from sandbox.errors import (
     CommandInterrupted,
+    OutcomeUnknown,
     ProviderRefused,
+    ProviderUnreachable,
     SandboxError,
     SandboxGone,
     UnsafePath,
@@ -81,15 +83,26 @@ class ContainerHandle:
     async def run(self, command: ExecRequest, *, mode: str, limit: int) -> ExecResult:
         """Run a script; after a time-out, a cancellation, or in mode sweep, its processes are dead.
 
-        Raises SandboxGone before the script has begun, and CommandInterrupted afterwards.
+        Before the script has begun, raises SandboxGone and ProviderUnreachable; afterwards CommandInterrupted
+        and OutcomeUnknown.
         """
+        started: list[Execution] = []
+        try:
+            return await self._run(command, started, mode=mode, limit=limit)
+        except ProviderUnreachable as error:
+            if not started:
+                raise
+            raise OutcomeUnknown(error) from error
+
+    async def _run(
+        self, command: ExecRequest, started: list[Execution], *, mode: str, limit: int
+    ) -> ExecResult:
         task = f"{mode}-{secrets.token_hex(8)}"
         unset = container.image_variables(self.environment(task), self.image)
         script = container.awaiting_forwarder(self.spec, command.script)
         argv = container.run_command(mode, script, command.stdin, unset)
         attached = mode == "sweep" or bool(command.stdin)
         spec = self.exec_spec(argv, task, attached=attached, limit=limit)
-        started: list[Execution] = []
         clean = False
         try:
             async with asyncio.timeout(command.timeout):

@@ -10,16 +10,29 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from e2b import AsyncCommandHandle, AsyncSandbox, CommandExitException, CommandResult
-from e2b.exceptions import SandboxNotRunningException, SandboxUnreachableException
+from e2b.exceptions import (
+    RateLimitException,
+    SandboxNotRunningException,
+    SandboxUnreachableException,
+    ServiceBusyException,
+)
 
 from sandbox.e2b.errors import translate_errors
-from sandbox.errors import ProviderRefused, as_interrupted
+from sandbox.errors import ProviderRefused, as_interrupted, outcome_unknown
 from sandbox.exec.background_jobs import CompletionCallback
 from sandbox.exec.shell_sandbox import ShellSandbox
 from sandbox.model import SandboxId, SandboxSpec
 
 MAX_ARGUMENT_BYTES = 64 * 1024
 """The most bytes of a program passed as an argument (half of what Linux allows); a longer one is uploaded."""
+
+_NOT_STARTED = (
+    RateLimitException,
+    SandboxNotRunningException,
+    SandboxUnreachableException,
+    ServiceBusyException,
+)
+"""Errors of a start after which the caller knows, or asks, whether anything was executed."""
 
 Returned = TypeVar("Returned")
 
@@ -48,12 +61,20 @@ class E2bHandle:
         """Run a shell program and return its output."""
         if len(text) > MAX_ARGUMENT_BYTES:
             text = f". {await self._upload(text.encode('utf-8', 'surrogateescape'))}"
-        running = await self._with_resume(
-            lambda: self._sandbox.commands.run(
-                text, background=True, user=user or self.user, cwd="/", timeout=timeout
-            )
-        )
+        running = await self._with_resume(lambda: self._start(text, timeout=timeout, user=user or self.user))
         return str((await _wait_for_exit(running)).stdout).encode()
+
+    async def _start(self, text: str, *, timeout: float, user: str) -> AsyncCommandHandle:
+        """Start a program; raises OutcomeUnknown if it may have begun, and the SDK's error if it has not."""
+        try:
+            return await self._sandbox.commands.run(
+                text, background=True, user=user, cwd="/", timeout=timeout
+            )
+        except _NOT_STARTED:
+            raise
+        except Exception:
+            with outcome_unknown(), translate_errors():
+                raise
 
     async def _upload(self, content: bytes) -> str:
         path = f"/tmp/.dovecote-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
@@ -105,7 +126,7 @@ async def _wait_for_exit(command: AsyncCommandHandle) -> CommandResult:
         message = str(outcome.stderr)[-500:].strip()
         raise ProviderRefused(f"e2b: a program ended with {outcome.exit_code}: {message}") from outcome
     if isinstance(outcome, BaseException):
-        with as_interrupted(), translate_errors():
+        with outcome_unknown(), as_interrupted(), translate_errors():
             raise outcome
     return outcome
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from sandbox.errors import ProviderRefused, ProviderUnreachable
+from sandbox.errors import OutcomeUnknown, ProviderRefused, outcome_unknown
 from sandbox.exec.scripts import program
 from sandbox.kubernetes.api import ClusterApi
 from sandbox.kubernetes.errors import PodUnavailable, translate_errors
@@ -54,10 +54,10 @@ class PodExecution:
     def output(self) -> bytes:
         """Return the output of a program that ended with 0.
 
-        Raises PodUnavailable if the pod is another one, ProviderRefused, ProviderUnreachable.
+        Raises PodUnavailable if the pod is another one, ProviderRefused, OutcomeUnknown.
         """
         if self.status is None:
-            raise ProviderUnreachable("kubernetes: the connection to the pod ended before the program did")
+            raise OutcomeUnknown("kubernetes: the connection to the pod ended before the program did")
         code = exit_code(self.status)
         if code == OTHER_POD:
             raise PodUnavailable("kubernetes: the pod has been replaced")
@@ -93,11 +93,11 @@ async def run_program(
     execution, query = PodExecution(), exec_query(command, container=container)
     try:
         async with asyncio.timeout(timeout), api.websocket(f"{pod}/exec", query) as socket:
-            with translate_errors():
+            with outcome_unknown(), translate_errors():
                 await _send(socket, sent + stdin)
                 await _receive(socket, execution)
     except TimeoutError as error:
-        raise ProviderUnreachable(f"kubernetes: a program did not end within {timeout:g} seconds") from error
+        raise OutcomeUnknown(f"kubernetes: a program did not end within {timeout:g} seconds") from error
     return execution.output()
 
 

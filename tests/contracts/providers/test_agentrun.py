@@ -128,6 +128,22 @@ async def test_a_command_whose_sandbox_ends_is_interrupted(
     assert raised.type is SandboxGone
 
 
+async def test_a_program_whose_directory_is_gone_may_have_run(
+    provider: Provider, service: AgentRunService
+) -> None:
+    """The error names the place, what to check there, and that the command may have run."""
+    sandbox = await provider.create(_spec())
+
+    async def lose(request: web.Request) -> web.Response | None:
+        if not request.path.endswith("/cmd"):
+            return None
+        return web.json_response({"result": {"exitCode": 0, "stdout": "lost\n", "stderr": ""}})
+
+    service.fault = lose
+    with pytest.raises(ProviderUnreachable, match=r"/tmp is gone.* the command may have run"):
+        await sandbox.run(ExecRequest(script="echo sent"))
+
+
 async def test_a_sandbox_that_failed_to_start_is_replaced(
     provider: Provider, service: AgentRunService
 ) -> None:

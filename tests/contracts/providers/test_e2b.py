@@ -134,6 +134,17 @@ async def test_a_command_whose_sandbox_is_killed_is_interrupted(
         await sandbox.run(ExecRequest(script="echo sent"))
 
 
+async def test_a_command_whose_stream_breaks_may_have_run(provider: Provider, service: E2bService) -> None:
+    """The error says so; one about a program of ours does not, because it is repeated later."""
+    sandbox = await provider.create(_spec())
+    service.data_fault = _break
+    with pytest.raises(ProviderUnreachable, match="the command may have run, check what it did"):
+        await sandbox.run(ExecRequest(script="echo sent"))
+    with pytest.raises(ProviderUnreachable) as report:
+        await sandbox.report("job")
+    assert "may have run" not in str(report.value)
+
+
 async def test_two_who_create_at_once_get_one_sandbox(provider: Provider, service: E2bService) -> None:
     """Of several sandboxes with one label one is kept, whichever process created it."""
     made = await asyncio.gather(*(provider.create(_spec()) for _ in range(4)))
