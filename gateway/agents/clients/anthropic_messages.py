@@ -9,6 +9,7 @@ from typing import Any
 
 from gateway.agents.clients import messages as stored
 from gateway.agents.clients.anthropic_reply import REDACTED, MessagesReply
+from gateway.agents.clients.enforced_schema import enforced_schema
 from gateway.agents.clients.error_responses import Refusal, kind_of_status, read_refusal, refusal_of
 from gateway.agents.clients.errors import ModelCallError, ModelContextExceeded, ModelQuotaUsedUp
 from gateway.agents.clients.http import ModelAddress, ModelHttp, to_json
@@ -71,6 +72,8 @@ def request_body(model: str, query: ModelQuery) -> dict[str, Any]:
     }
     if query.instructions:
         body["system"] = [{"type": "text", "text": query.instructions}]
+    if query.output_format and (schema := enforced_schema(query.output_format.schema)):
+        body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
     if query.tools:
         body["tool_choice"] = _tool_choice(query.required_tool)
         body["tools"] = [

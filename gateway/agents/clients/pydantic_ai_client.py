@@ -37,12 +37,14 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model, ModelRequestParameters, create_async_httpx2_client
 from pydantic_ai.models.google import GoogleModel
+from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from egress.urls import Origin, origin_of
 from gateway.agents.clients import messages as stored
+from gateway.agents.clients.enforced_schema import enforced_schema
 from gateway.agents.clients.errors import (
     ModelCallError,
     ModelContextExceeded,
@@ -160,7 +162,7 @@ class LibraryModel(ModelClient):
             self._model,
             ModelMessagesTypeAdapter.validate_json(json.dumps(_library_form(query.messages))),
             model_settings=self._settings | _tool_choice(query),
-            model_request_parameters=_parameters(query),
+            model_request_parameters=_parameters(query, self._model),
         ) as stream:
             async for event in stream:
                 if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
@@ -190,13 +192,33 @@ def _library_part(part: ChatPart) -> ChatPart:
     return cast("ChatPart", {"retry": {"cause": "model_retry"}, **part})
 
 
-def _parameters(query: ModelQuery) -> ModelRequestParameters:
+def _parameters(query: ModelQuery, model: Model) -> ModelRequestParameters:
     tools = [
         ToolDefinition(name=one.name, description=one.description, parameters_json_schema=dict(one.schema))
         for one in query.tools
     ]
     parts = [InstructionPart(content=query.instructions)] if query.instructions else None
-    return ModelRequestParameters(function_tools=tools, instruction_parts=parts)
+    output = _output_object(query, model)
+    return ModelRequestParameters(
+        function_tools=tools,
+        instruction_parts=parts,
+        output_mode="native" if output else "text",
+        output_object=output,
+    )
+
+
+def _output_object(query: ModelQuery, model: Model) -> OutputObjectDefinition | None:
+    """Return the format that the model enforces; None if there is none, or not for a request with tools."""
+    output, profile = query.output_format, model.profile
+    takes_it = profile.get("supports_json_schema_output", False) and (
+        not query.tools or profile.get("google_supports_tool_combination", False)
+    )
+    schema = enforced_schema(output.schema) if output and takes_it else None
+    if output is None or schema is None:
+        return None
+    return OutputObjectDefinition(
+        json_schema=schema, name=output.name, description=output.description or None, strict=True
+    )
 
 
 def _tool_choice(query: ModelQuery) -> ModelSettings:

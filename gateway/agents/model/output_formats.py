@@ -19,7 +19,12 @@ from gateway.agents.port import CUT_NOTICES, AgentEvent, Delta, Finished, Messag
 NO_OUTPUT = "Please return text or call a tool."
 _OBJECT = "Answer with one JSON object and nothing else: no other text, no code fence."
 _SCHEMA = "Answer with JSON that matches this JSON schema and nothing else: no other text, no code fence."
-_REFUSAL_WORDS = ("response_format", "json_schema", "json_object")
+_REFUSAL_WORDS = (
+    *("response_format", "json_schema", "json_object"),
+    *("output_config", "output_format", "output format"),
+    *("schema", "response mime type"),
+)
+"""What servers name when they refuse a format: chat completions, Anthropic, and Google, in this order."""
 _FENCE = "```"
 
 
@@ -47,7 +52,9 @@ def shown_events(event: AgentEvent, output: OutputFormat | None) -> Iterator[Age
 
 def is_refused(error: ModelCallError) -> bool:
     """Return whether a server refused the form: some know none, or only one kind, or not all of a schema."""
-    return isinstance(error, ModelRequestRefused) and any(word in error.detail for word in _REFUSAL_WORDS)
+    return isinstance(error, ModelRequestRefused) and any(
+        word in error.detail.lower() for word in _REFUSAL_WORDS
+    )
 
 
 def find_fault(response: ChatMessage, output: OutputFormat | None) -> str | None:

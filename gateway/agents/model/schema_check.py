@@ -34,7 +34,7 @@ def find_mismatch(schema: Mapping[str, Any], value: object) -> str | None:
     """Return the first difference in words; None if there is none, or the comparison takes too long."""
     try:
         return _Comparison(schema).find(schema, value, "the answer", 0)
-    except _LimitReached:
+    except (_LimitReached, RecursionError):
         return None
 
 

@@ -41,7 +41,11 @@ def find_beyond_limit(schema: Mapping[str, Any], value: object, place: str) -> s
         return _find_in_number(schema, value, place)
     for kind, names in _LENGTHS.items():
         if isinstance(value, kind):
-            return _find_in_length(schema, len(value), place, names) or _find_in_format(schema, value, place)
+            return (
+                _find_in_length(schema, len(value), place, names)
+                or _find_in_format(schema, value, place)
+                or _find_repeated(schema, value, place)
+            )
     return None
 
 
@@ -65,6 +69,26 @@ def _find_in_length(
     if _is_number(most) and length > most:
         return f"{place} has more than {str(most)[:MAX_SHOWN]} {unit}"
     return None
+
+
+def _find_repeated(schema: Mapping[str, Any], value: object, place: str) -> str | None:
+    if schema.get("uniqueItems") is not True or not isinstance(value, list):
+        return None
+    seen: set[object] = set()
+    for index, item in enumerate(value):
+        if (found := _hashable(item)) in seen:
+            return f"{place}[{index}] is there twice"
+        seen.add(found)
+    return None
+
+
+def _hashable(value: object) -> object:
+    """Return a value that is equal to those that are equal in JSON, where true is not 1."""
+    if isinstance(value, list):
+        return (list, *map(_hashable, value))
+    if isinstance(value, dict):
+        return frozenset((name, _hashable(part)) for name, part in value.items())
+    return (bool, value) if isinstance(value, bool) else value
 
 
 def _find_in_format(schema: Mapping[str, Any], value: object, place: str) -> str | None:

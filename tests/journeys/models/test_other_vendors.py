@@ -57,6 +57,7 @@ async def test_another_vendors_answer_has_the_form_that_was_asked_for(model: str
         given = turn_input(agent_spec(models=(model,)), output_format=OutputFormat(schema=schema))
         steps = await collect_steps(agent, given, RecordingTools())
     assert json.dumps(schema) in _instructions(server.bodies[0])
+    assert _enforced(server.bodies[0]) == schema | {"additionalProperties": False}
     assert "the answer.ok is not of the type boolean" in json.dumps(server.bodies[1])
     shown = [step for step in steps if isinstance(step, Delta | MessageCompleted)]
     assert shown == [MessageCompleted(text='{"ok": true}')]
@@ -77,6 +78,37 @@ async def test_an_empty_answer_of_google_is_requested_again() -> None:
         again = (await collect_steps(agent, later, RecordingTools()))[-1]
     assert isinstance(again, Finished)
     assert end.output == again.output == "now I answer"
+
+
+@pytest.mark.parametrize(
+    ("model", "refusal"),
+    [
+        ("anthropic:claude-loopback", "claude-loopback does not support output_config.format"),
+        ("anthropic:claude-loopback", "Schema is too complex for compilation."),
+        ("google:gemini-loopback", "Function calling with a response mime type is unsupported"),
+    ],
+)
+async def test_a_vendor_that_refuses_a_form_is_asked_without_it(model: str, refusal: str) -> None:
+    """The model learns the form from the instructions alone, and the turn succeeds."""
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+
+    def script(number: int, _text: str, _is_result: bool) -> VendorAnswer:
+        return VendorAnswer(refusal=refusal) if number == 1 else VendorAnswer(text='{"ok": true}')
+
+    async with vendor_server(script) as server, open_model_agent(vendors_of(server)) as agent:
+        given = turn_input(agent_spec(models=(model,)), output_format=OutputFormat(schema=schema))
+        steps = await collect_steps(agent, given, RecordingTools())
+    assert [_enforced(body) is None for body in server.bodies] == [False, True]
+    assert isinstance(steps[-1], Finished)
+    assert steps[-1].output == '{"ok": true}'
+
+
+def _enforced(body: Mapping[str, Any]) -> Any:
+    """Return the schema that a request to Anthropic or Google enforces."""
+    if "output_config" in body:
+        return body["output_config"]["format"]["schema"]
+    found = body.get("generationConfig", {}).get("responseJsonSchema")
+    return found and {name: part for name, part in found.items() if name != "title"}
 
 
 def _instructions(body: Mapping[str, Any]) -> str:

@@ -19,10 +19,11 @@ ServerEvent = tuple[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class VendorAnswer:
-    """What a request gets: a text, or a call of bash."""
+    """What a request gets: a text, a call of bash, or an answer 400."""
 
     text: str = ""
     command: str = ""
+    refusal: str = ""
 
 
 VendorScript = Callable[[int, str, bool], VendorAnswer]
@@ -62,6 +63,9 @@ class VendorServer:
         body = await request.json()
         self.bodies.append(body)
         answer = self._answer("Anthropic", *_last_of_anthropic(body))
+        if answer.refusal:
+            problem = {"type": "invalid_request_error", "message": answer.refusal}
+            return web.json_response({"type": "error", "error": problem}, status=400)
         block = _tool_use(answer.command, len(self.bodies)) if answer.command else _text(answer.text)
         return await _send(request, _message(block))
 
@@ -71,6 +75,9 @@ class VendorServer:
         body = await request.json()
         self.bodies.append(body)
         answer = self._answer("Google", *_last_of_google(body))
+        if answer.refusal:
+            problem = {"code": 400, "status": "INVALID_ARGUMENT", "message": answer.refusal}
+            return web.json_response({"error": problem}, status=400)
         call = {"functionCall": {"name": "bash", "args": {"command": answer.command}}}
         parts = [call] if answer.command else [{"text": answer.text}]
         candidate = {"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}

@@ -67,6 +67,12 @@ def test_a_value_that_does_not_match(value: Any, words: str) -> None:
         ({"multipleOf": 5}, (0, 10, 2.5), (7,), "no multiple of 5"),
         ({"minLength": 2, "maxLength": 3}, ("ab", "äöü"), ("a", "abcd"), "(less|more) than . characters"),
         ({"minItems": 1, "maxItems": 2}, ([1], [1, 2]), ([], [1, 2, 3]), "(less|more) than . items"),
+        (
+            {"uniqueItems": True},
+            ([1, True, "1"], [[1], [True]], [], {"a": 1}),
+            ([1, 1.0], [{"a": 1, "b": [2]}, {"b": [2], "a": 1}]),
+            "is there twice",
+        ),
         ({"maxProperties": 1}, ({}, {"a": 1}), ({"a": 1, "b": 2},), "more than 1 fields"),
         ({"minimum": 9, "minLength": 9, "format": "uuid"}, (None, True, [], {}), (1, "a"), "than 9"),
         (
