@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints
+
+from egress.typed_model import TypedModel
 
 
 def _id_as_text(value: object) -> object:
@@ -35,7 +37,7 @@ MAX_RESET_SECONDS = 366 * 86_400
 MAX_HOUR = 23
 
 
-class RoomSettings(BaseModel):
+class RoomSettings(TypedModel):
     """Overrides for one room: which messages are for the bot, and which agent (by name) answers.
 
     `context_messages` and `context_bytes` limit what the model gets of the messages before the bot's own.
@@ -53,7 +55,7 @@ class RoomSettings(BaseModel):
     reset_daily: int | None = Field(default=None, ge=-1, le=MAX_HOUR)
 
 
-class ChannelSettings(BaseModel):
+class ChannelSettings(TypedModel):
     """Base of every adapter's settings; unknown keys are refused, and errors never show values.
 
     `allow` lists who may use the bot: platform user ids, `*` for anyone, `pairing` for unknown users who

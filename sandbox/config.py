@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
+from pydantic import ConfigDict, Field, StrictBool, StrictStr, model_validator
 
 from egress.proxy.rules import parse_domain
+from egress.typed_model import TypedModel
 from sandbox.model import BindMount, ResourceSupport
 
 RUNTIME_VARIABLES = frozenset({"PATH", "HOME", "TMPDIR", "PWD", "SHELL", "USER", "LOGNAME", "LANG", "TERM"})
@@ -97,7 +98,7 @@ def proxied_network_problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
                 yield ConfigProblem(pointer=f"/network/{name}/{place}", detail=detail)
 
 
-class _StrictModel(BaseModel):
+class _StrictModel(TypedModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 

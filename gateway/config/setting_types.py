@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
+from egress.typed_model import TypedModel
 from egress.urls import EndpointUrl
-from gateway.config.typed_settings import TypedSettings
 
 WEEK_SECONDS = 7 * 86400.0
 MIN_KEY_LENGTH = 32
@@ -188,7 +188,7 @@ MAX_BUDGET_COST = 1_000_000_000
 """Cost of a budget: counters hold it in millionths."""
 
 
-class FrozenSettings(TypedSettings):
+class FrozenSettings(TypedModel):
     """Base of the settings' tables: immutable, unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)

@@ -20,6 +20,7 @@ from pydantic_settings import (
 )
 
 from delivery.fair_scheduler import DEFAULT_SHARE, PoolSize
+from egress.typed_model import TypedModel
 from gateway.config.file_settings import FileSettings, SkillSettings, SpeechSettings, TranscriptionSettings
 from gateway.config.sandbox_settings import SandboxSettings
 from gateway.config.setting_types import (
@@ -47,14 +48,13 @@ from gateway.config.setting_types import (
 )
 from gateway.config.sign_in_settings import OidcSettings
 from gateway.config.sources import SettingProblem, mask
-from gateway.config.typed_settings import TypedSettings
 
 __all__ = ["AgentSettings", "InvalidSettings", "Role", "SandboxSettings", "SettingProblem", "Settings"]
 
 DEFAULT_FILE = "dovecote.toml"
 
 
-class Settings(BaseSettings, TypedSettings):
+class Settings(BaseSettings, TypedModel):
     """The operator's settings; created by `load`."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", populate_by_name=True)

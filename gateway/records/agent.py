@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, field_validator
+from pydantic import ConfigDict, Field, SecretStr, StrictBool, field_validator
 
+from egress.typed_model import TypedModel
 from gateway.agents.port import AgentSpec, TurnLimits
 from gateway.config.setting_types import (
     DEFAULT_MODEL,
@@ -27,7 +28,7 @@ from gateway.records.tools.openapi_tools import OpenApiToolsConfig
 from gateway.store.accounts.records import Record
 
 
-class _AgentConfigModel(BaseModel):
+class _AgentConfigModel(TypedModel):
     """Base of the parts of an agent's config: immutable, unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
+from pydantic import ConfigDict, Field, StrictStr, model_validator
+
+from egress.typed_model import TypedModel
 
 MAX_TARGETS = 50
 
@@ -12,7 +14,7 @@ TargetName = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length
 Place = Annotated[StrictStr, Field(min_length=1, max_length=300)]
 
 
-class SendTarget(BaseModel):
+class SendTarget(TypedModel):
     """A conversation by its id or own name, or a chat: a channel, a room there, and a thread in it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -31,7 +33,7 @@ class SendTarget(BaseModel):
         return self
 
 
-class AgentSends(BaseModel):
+class AgentSends(TypedModel):
     """The places that an agent may send to, by the names that it knows; none unless they are listed.
 
     `approval`: whether a person must approve each message, or change of one, first.

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StrictStr
+from pydantic import AfterValidator, ConfigDict, Field, SecretStr, StrictStr
 
 from egress.proxy.rules import parse_domain
+from egress.typed_model import TypedModel
 from egress.urls import EndpointUrl, endpoint
 from gateway.records.fields import Reference
 
@@ -60,7 +61,7 @@ TextSecret = Annotated[SecretStr, Field(max_length=16384), AfterValidator(_not_b
 _Id = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)]
 
 
-class _CredentialSecret(BaseModel):
+class _CredentialSecret(TypedModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -108,7 +109,7 @@ SECRETS: Mapping[CredentialKind, type[_CredentialSecret]] = {
 """The form of `secret` for each kind."""
 
 
-class CredentialConfig(BaseModel):
+class CredentialConfig(TypedModel):
     """A credential for requests of sandboxes to one host; `secret` has the form of its kind.
 
     For `header` a text is a bearer token; for `basic` a text is `user:password`.

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from channels import registry as channel_plugins
+from egress.typed_model import TypedModel
 from gateway.agents.custom.installed_agents import entry_problem
 from gateway.config.setting_types import ENTRY_PREFIX
 from gateway.records.agent import AgentConfig
@@ -26,7 +27,7 @@ WorkspaceStores = Literal["directory"]
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class WorkspaceConfig(BaseModel):
+class WorkspaceConfig(TypedModel):
     """A workspace record's `config`, defaults filled in."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -35,7 +36,7 @@ class WorkspaceConfig(BaseModel):
     read_only: StrictBool = Field(default=False, alias="readOnly")
 
 
-class SkillConfig(BaseModel):
+class SkillConfig(TypedModel):
     """The `config` of a skill record: its description for the model. Its files are uploaded separately."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,7 +44,7 @@ class SkillConfig(BaseModel):
     description: str = Field(default="", max_length=1000)
 
 
-class ChannelConfig(BaseModel):
+class ChannelConfig(TypedModel):
     """A channel record's `config`: which adapter, which agent answers, and the adapter's own settings.
 
     A paused channel receives nothing; what the gateway sends is still sent.

@@ -7,11 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictBool, ValidationError
+from pydantic import AwareDatetime, ConfigDict, Field, StrictBool, ValidationError
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.deliveries.transactions import Transaction
+from egress.typed_model import TypedModel
 from gateway.config.settings import Settings
 from gateway.conversations.submissions.conversation_lookup import AGENT_GONE, create_conversation
 from gateway.records.bootstrap import Defaults, ensure_defaults
@@ -44,7 +45,7 @@ MAX_NAME = 100
 _ATTEMPTS = 5
 
 
-class _DeclaredSchedule(BaseModel):
+class _DeclaredSchedule(TypedModel):
     """A table: what the request takes that creates a schedule."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

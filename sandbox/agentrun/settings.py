@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import ConfigDict, Field, SecretStr
 
+from egress.typed_model import TypedModel
 from egress.urls import EndpointUrl
 
 TemplateName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
@@ -13,7 +14,7 @@ MAX_LIFETIME_SECONDS = 6 * 3600
 """AgentRun ends every sandbox after so many seconds."""
 
 
-class AgentRunSettings(BaseModel):
+class AgentRunSettings(TypedModel):
     """The account, its key, the endpoints and the templates."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import ConfigDict, Field, SecretStr
 
+from egress.typed_model import TypedModel
 from egress.urls import EndpointUrl
 from sandbox.s3 import Bucket
 
@@ -13,7 +14,7 @@ FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_:.$-]{1,170}$")]
 """A name, or an ARN, of a function; a version or an alias may follow it."""
 
 
-class LambdaSettings(BaseModel):
+class LambdaSettings(TypedModel):
     """The four functions, the bucket of records and results, and the access to them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

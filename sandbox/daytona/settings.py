@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import ConfigDict, Field, SecretStr
 
+from egress.typed_model import TypedModel
 from egress.urls import EndpointUrl
 
 
-class DaytonaSettings(BaseModel):
+class DaytonaSettings(TypedModel):
     """Key and endpoint of Daytona."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, field_validator
+from pydantic import ConfigDict, Field, IPvAnyNetwork, field_validator
+
+from egress.typed_model import TypedModel
 
 IMAGE = re.compile(r"[a-z0-9][\w.:/@-]{0,254}")
 _HOST = re.compile(r"(unix:///.+|(tcp|http|https)://[^/]+/?)")
@@ -16,7 +18,7 @@ _MOUNT = re.compile(r"(?P<source>/[^:\0]*):(?P<target>/[^:\0]+?)(?P<mode>:r[ow])
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
-class DockerSettings(BaseModel):
+class DockerSettings(TypedModel):
     """`[sandbox.docker]` of the configuration file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

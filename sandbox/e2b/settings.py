@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import ConfigDict, Field, SecretStr
 
+from egress.typed_model import TypedModel
 from egress.urls import EndpointUrl
 
 
-class E2bSettings(BaseModel):
+class E2bSettings(TypedModel):
     """Key and endpoints; several vendors offer this API, so each endpoint can be set."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

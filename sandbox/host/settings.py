@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork
+from pydantic import ConfigDict, Field, IPvAnyNetwork
+
+from egress.typed_model import TypedModel
 
 
-class HostSettings(BaseModel):
+class HostSettings(TypedModel):
     """`[sandbox.host]` of the configuration file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

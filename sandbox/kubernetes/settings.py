@@ -7,8 +7,9 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_net
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import ConfigDict, Field, SecretStr, field_validator
 
+from egress.typed_model import TypedModel
 from egress.urls import EndpointUrl
 
 IMAGE = re.compile(r"[a-z0-9][\w.:/@-]{0,254}")
@@ -28,7 +29,7 @@ PRIVATE_NETWORKS: tuple[IpNetwork, ...] = tuple(
 """Private, link-local and metadata addresses."""
 
 
-class KubernetesSettings(BaseModel):
+class KubernetesSettings(TypedModel):
     """The cluster, and what the operator determines about its sandboxes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     SecretStr,
@@ -17,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from egress.typed_model import TypedModel
 from egress.urls import CallbackUrl
 from gateway.records.fields import Whsec
 from gateway.records.tools.background import CallTimeout, IsAsync, check_timeout
@@ -48,7 +48,7 @@ ToolParameters = Annotated[dict[str, Any], AfterValidator(_check_schema)]
 """The JSON schema of a tool's arguments."""
 
 
-class HttpToolConfig(BaseModel):
+class HttpToolConfig(TypedModel):
     """A tool that sends one HTTP request.
 
     `{argument}` in the URL's path or query is replaced by an argument. The other arguments are the query of
@@ -95,7 +95,7 @@ COMMANDS = "bash"
 DocumentName = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=40)]
 
 
-class BashToolConfig(BaseModel):
+class BashToolConfig(TypedModel):
     """The tool `bash`: with `async` each command is a background job."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -103,7 +103,7 @@ class BashToolConfig(BaseModel):
     is_async: StrictBool = Field(default=False, alias="async")
 
 
-class AgentTools(BaseModel):
+class AgentTools(TypedModel):
     """Which tools an agent has: `names` limits the built-in and installed ones; null offers all.
 
     `http` are single requests, `openapi` the operations of documents. `scripts` is the path of the
@@ -137,7 +137,7 @@ MAX_HOOK_TIMEOUT = 60
 DEFAULT_HOOK_TIMEOUT = 10
 
 
-class HttpHookConfig(BaseModel):
+class HttpHookConfig(TypedModel):
     """An HTTP request that decides about tool calls and turns of the agent.
 
     The request is signed with `secret` (Standard Webhooks). `tools` limits the tools, by name or with `*`

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     SecretStr,
@@ -16,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from egress.typed_model import TypedModel
 from egress.urls import CallbackUrl
 from gateway.records.tools.background import (
     IN_SANDBOX,
@@ -66,7 +66,7 @@ ToolPattern = Annotated[StrictStr, Field(min_length=1, max_length=128)]
 ServerName = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=40)]
 
 
-class McpOAuthConfig(BaseModel):
+class McpOAuthConfig(TypedModel):
     """The client that the operator registered at the server's authorization server.
 
     Without one the gateway registers itself (RFC 7591). `scope` replaces the scopes that the server asks for.
@@ -85,7 +85,7 @@ class McpOAuthConfig(BaseModel):
         return self
 
 
-class McpServerConfig(BaseModel):
+class McpServerConfig(TypedModel):
     """An MCP server: a `url` (streamable HTTP), or a `command` that runs in the agent's sandbox (stdio).
 
     `tools` are the offered tools, by name or with `*` at the end; null offers all. `prefix` begins the names

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
+from pydantic import ConfigDict, Field, StrictStr, model_validator
 
+from egress.typed_model import TypedModel
 from egress.urls import EndpointUrl
 from gateway.records.tools.background import CallTimeout, IsAsync, check_timeout
 from gateway.records.tools.mcp_servers import DEFAULT_TIMEOUT, HeaderName, HeaderSecret
@@ -16,7 +17,7 @@ MAX_OPERATIONS = 100
 """Operations of one document that are offered."""
 
 
-class OpenApiToolsConfig(BaseModel):
+class OpenApiToolsConfig(TypedModel):
     """The operations of an OpenAPI document as tools.
 
     `document` is the document as JSON text. `url` is the server, else the first of the document.

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import structlog
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     StrictBool,
@@ -22,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from egress.typed_model import TypedModel
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.records.agent import agent_config
 from gateway.records.tools.background import MAX_TIMEOUT
@@ -48,7 +48,7 @@ def _inside(path: str) -> str:
     return path
 
 
-class ScriptConfig(BaseModel):
+class ScriptConfig(TypedModel):
     """One script. `parameters` is the JSON schema of its arguments, which it reads from stdin as JSON.
 
     `timeout` is in seconds; null is the sandbox's. With `async` each call is a background job, which has no

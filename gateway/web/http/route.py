@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from egress.typed_model import TypedModel
 from gateway.accounts.api_keys import Principal
 from gateway.records.input_problems import to_problems
 from gateway.services import Services
@@ -45,7 +46,7 @@ LARGE_BODY_FACTOR = 6
 """Factor of the body deadline for routes with large bodies."""
 
 
-class RequestModel(BaseModel):
+class RequestModel(TypedModel):
     """Base of request models; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)

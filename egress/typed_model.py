@@ -1,4 +1,4 @@
-"""The base of all settings: a boolean is no number."""
+"""The base of models for settings, records and requests: a boolean is no number."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def _accepted_types(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-class TypedSettings(BaseModel):
-    """Base of all settings: `true` is no number, although Python takes it for 1."""
+class TypedModel(BaseModel):
+    """Base of what people write: `true` is no number, although Python takes it for 1."""
 
     @field_validator("*", mode="before")
     @classmethod
