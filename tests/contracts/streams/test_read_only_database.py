@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -54,7 +55,8 @@ def _set_read_only(database: Database, state: str) -> None:
 async def test_a_file_that_only_can_be_read_is_named_as_that(tmp_path: Path) -> None:
     """A read-only SQLite file is not reported as a database that does not answer."""
     file = tmp_path / "read-only.db"
-    sqlite3.connect(file).execute("CREATE TABLE marks (mark integer)")
+    with closing(sqlite3.connect(file)) as made:
+        made.execute("CREATE TABLE marks (mark integer)")
     database = Database(f"sqlite+aiosqlite:///file:{file}?mode=ro&uri=true")
     try:
         with pytest.raises(DatabaseReadOnly, match="make it writable"):
