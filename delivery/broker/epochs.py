@@ -7,7 +7,8 @@ than that begins a new epoch.
 
 A stream can also be ahead of SQL, if an older database was restored beside it. Its last events then have
 numbers that SQL gives to other events, which would be taken for published. Such a stream is deleted, and
-created again.
+created again. That happens at the start. A running gateway whose database falls back, after a fail-over that
+lost commits, ends instead, because what it keeps in memory is of the database before.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from delivery.database import transaction_locks
 from delivery.database.engine import Connection, Database
 from delivery.database.tables import epochs
 from delivery.database.transaction_locks import TransactionLock
-from delivery.errors import BrokerRefused, BrokerUnreachable
+from delivery.errors import BrokerRefused, BrokerUnreachable, DeliveryError
 from delivery.events import outbox
 from delivery.events.event import Event
 
@@ -53,6 +54,16 @@ _FORMER_SUBJECTS = ("ev.*.e", "ev.*.d")
 _PAGE = 256
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class DatabaseFellBack(DeliveryError):
+    """The database lacks events that were published while this process runs."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the database has lost commits, as after a fail-over to a standby that was behind: the gateway "
+            "ends, and its next start continues with what the database has"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +232,11 @@ async def run(
     *,
     stop: asyncio.Event,
 ) -> None:
-    """Store the stream's progress every few seconds, and begin a new epoch when the stream fell back."""
+    """Store the stream's progress every few seconds, and begin a new epoch when the stream fell back.
+
+    Raises DatabaseFellBack.
+    """
+    fallback = _DatabaseFallback(database, nats)
     wake = asyncio.Event()
     unwatch = nats.on_reconnect(wake.set)
     ending = asyncio.create_task(_wake_on_stop(stop, wake))
@@ -232,10 +247,40 @@ async def run(
                     await wake.wait()
             wake.clear()
             with log_errors("epochs"):
-                await _run_once(database, nats, config, stream)
+                if not await fallback.check():
+                    await _run_once(database, nats, config, stream)
+            if fallback.is_found:
+                raise DatabaseFellBack
     finally:
         unwatch()
         ending.cancel()
+
+
+class _DatabaseFallback:
+    """Looks, whenever connections to the database were opened, whether the stream is ahead of it.
+
+    A stream that was created again since is one too: another replica has noticed it first.
+    """
+
+    def __init__(self, database: Database, nats: NatsConnection) -> None:
+        self._database = database
+        self._nats = nats
+        self._opened = database.server_watch.opened
+        self._created: str | None = None
+        self.is_found = False
+
+    async def check(self) -> bool:
+        """Return whether the database fell back; raises DatabaseUnavailable, BrokerUnreachable."""
+        if self._database.is_sqlite or not self._nats.is_connected:
+            return False
+        async with self._database.read() as connection:  # may open a connection
+            await load_checkpoint(connection)
+        opened, created = self._database.server_watch.opened, (await get_identity(self._nats)).created
+        if opened != self._opened:
+            is_replaced = self._created not in (None, created)
+            self.is_found = is_replaced or await _is_ahead(self._database, self._nats)
+        self._opened, self._created = opened, created
+        return self.is_found
 
 
 async def _wake_on_stop(stop: asyncio.Event, wake: asyncio.Event) -> None:

@@ -66,6 +66,8 @@ class ServerWatch:
         self._interval = interval
         self._patience = patience
         self._answer_within = answer_within
+        self.opened = 0
+        """How many connections have been opened; a new one may lead to another server."""
         self._connections: WeakSet[AsyncConnection[Any]] = WeakSet()
         self._waiting_since: dict[AsyncConnection[Any], float] = {}
 
@@ -75,6 +77,7 @@ class ServerWatch:
 
     def _add(self, connection: AsyncConnection[Any]) -> None:
         self._connections.add(connection)
+        self.opened += 1
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

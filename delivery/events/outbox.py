@@ -80,6 +80,7 @@ _UNPUBLISHED_UP_TO = select(streams.c.last_n).where(streams.c.conversation == bi
 _MARK = (
     update(streams)
     .where(streams.c.conversation == bindparam("of"), streams.c.relayed_n < bindparam("n"))
+    .where(streams.c.last_n >= bindparam("n"))
     .values(relayed_n=bindparam("n"), last_seq=bindparam("seq"))
 )
 
@@ -205,7 +206,11 @@ async def unpublished_up_to(connection: Connection, conversation: str) -> int | 
 
 
 async def mark_published(connection: Connection, marks: Iterable[tuple[str, int, int]]) -> None:
-    """Store (conversation, n, seq) of published events; a stored n never decreases."""
+    """Store (conversation, n, seq) of published events; a stored n never decreases.
+
+    That of an event which a fail-over of the database has lost is not stored: the next one with its n is
+    another event.
+    """
     # Sorted, because two replicas that mark the same conversations in different orders would deadlock.
     rows = [{"of": conversation, "n": n, "seq": seq} for conversation, n, seq in sorted(marks)]
     if rows:

@@ -95,6 +95,19 @@ class PostgresCluster:
         """End the server at once."""
         self.run("pg_ctl", "-D", str(self._folder / "cluster"), "-m", "immediate", "-w", "stop")
 
+    def keep_copy(self) -> None:
+        """Restart the server, and keep a copy of its files as they are between."""
+        self.kill()
+        self.run("/bin/cp", "-a", str(self._folder / "cluster"), str(self._folder / "copy"))
+        self.resume()
+
+    def go_back(self) -> None:
+        """Restart the server with the files of the copy, as a fail-over to a standby that was behind."""
+        self.kill()
+        for source, target in (("cluster", "lost"), ("copy", "cluster")):
+            (self._folder / source).rename(self._folder / target)
+        self.resume()
+
     def create_database(self, *, template: str = "template1", name: str = "") -> str:
         """Return the URL of a new database: empty, or a copy of a template without connections."""
         name = name or f"test_{uuid.uuid4().hex[:12]}"

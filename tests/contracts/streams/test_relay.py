@@ -185,6 +185,14 @@ async def test_the_published_position_never_goes_back(database: Database) -> Non
         assert await outbox.last_position(connection, conversation) == (3, 30, "acc")
 
 
+async def test_a_lost_event_is_not_marked_as_published(database: Database) -> None:
+    """A fail-over has lost it: the event that gets its number next is published."""
+    conversation = await _record_unpublished(database, ["a", "b"])
+    async with database.begin() as connection:
+        await outbox.mark_published(connection, [(conversation, 3, 30)])
+        assert await outbox.last_position(connection, conversation) == (0, 0, "acc")
+
+
 async def test_what_is_in_no_conversation_is_not_waited_for(database: Database) -> None:
     """A webhook's test event goes out at once: no stream will ever have it."""
     relay = Relay(database, MemoryEvents(), lambda _point: None)
