@@ -9,7 +9,7 @@ that have expired are reported by a Gap or a Reset.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from delivery.errors import BrokerUnreachable
@@ -75,12 +75,15 @@ async def frames(
     epoch: str | None = None,
     deltas: bool = True,
     live: bool = True,
+    published_seq: Callable[[str], Awaitable[int]] | None = None,
 ) -> AsyncGenerator[Frame, None]:
     """Yield a reader's frames: Subscribed, the missed events, CaughtUp once, then live events without end.
 
     `after` None: live only; 0: from the first stored event. `epoch`: the epoch of `after`, if the reader
-    knows it. `deltas` False omits transient events. `live` False ends after CaughtUp. Close the iterator
-    (`contextlib.aclosing`) to unsubscribe. Raises BrokerUnreachable when the broker is away at the start.
+    knows it. `deltas` False omits transient events. `live` False ends after CaughtUp. `published_seq` returns
+    the last seq that a conversation ever had: a stream without events does not show that they have expired.
+    Close the iterator (`contextlib.aclosing`) to unsubscribe. Raises BrokerUnreachable when the broker is
+    away at the start.
     """
     async with stream.subscribe(conversation, account=account) as subscription:
         bounds = await stream.bounds(conversation, account=account)
@@ -90,6 +93,12 @@ async def frames(
             reader.position = bounds.last_seq
         else:
             reader.position = after
+            if (
+                after == bounds.last_seq == 0
+                and published_seq
+                and (last := await published_seq(conversation))
+            ):
+                yield Gap(first=1, last=last)
             async for frame in reader.catch_up(bounds, claimed=epoch):
                 yield frame
         yield CaughtUp(seq=reader.position)

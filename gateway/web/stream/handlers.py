@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from aiohttp import web
 
 from delivery.broker.port import WorkQueue
+from delivery.database.engine import DatabaseUnavailable
+from delivery.events import outbox
 from delivery.events.read_barrier import wait_until_published
 from gateway.accounts.api_keys import Principal
 from gateway.conversations.approvals import AlreadyDecided, ApprovalNotFound
@@ -91,6 +94,7 @@ def stream_services(context: WebContext, services: Services, authenticator: Auth
         authenticate=authenticator.authenticate,
         count_frame=lambda principal: authenticator.rate_limiter.try_acquire(key_client(principal)),
         wait_until_published=_read_barrier(context, services),
+        published_seq=_published_seq(context),
         find_conversation=find_conversation,
         get_or_create_conversation=enter_conversation,
         submit=submit,
@@ -106,6 +110,17 @@ def _read_barrier(context: WebContext, services: Services) -> Callable[[str, str
         )
 
     return wait
+
+
+def _published_seq(context: WebContext) -> Callable[[str], Awaitable[int]]:
+    async def find(conversation: str) -> int:
+        with suppress(DatabaseUnavailable):  # the next event shows what is missing
+            async with context.database.read() as connection:
+                found = await outbox.last_position(connection, conversation)
+                return found[1] if found else 0
+        return 0
+
+    return find
 
 
 async def _submit(services: Services, principal: Principal, frame: SendFrame) -> SubmittedMessage:

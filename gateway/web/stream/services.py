@@ -39,13 +39,14 @@ class StreamServices:
 
     `count_frame` counts a frame for the rate limit of the key, as a request is counted.
     `wait_until_published` waits for the events of an account's conversation that are recorded but not yet in
-    the stream.
+    the stream. `published_seq` returns the last seq that a conversation ever had in the stream.
     """
 
     stream: EventStream
     authenticate: Callable[[web.Request, str], Awaitable[Principal]]
     count_frame: Callable[[Principal], RateLimitState]
     wait_until_published: Callable[[str, str], Awaitable[object]]
+    published_seq: Callable[[str], Awaitable[int]]
     find_conversation: Callable[[Principal, str], Awaitable[str | None]]
     get_or_create_conversation: Callable[[Principal, str], Awaitable[str | None]]
     submit: Callable[[Principal, SendFrame], Awaitable[SubmittedMessage]]

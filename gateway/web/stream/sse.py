@@ -99,6 +99,7 @@ def _frames(
         epoch=cursor.epoch if cursor else None,
         deltas=event_request.deltas,
         live=live,
+        published_seq=services.published_seq,
     )
 
 

@@ -291,6 +291,7 @@ class _Session:
                 after=cursor.seq if cursor else None,
                 epoch=cursor.epoch if cursor else None,
                 deltas=deltas,
+                published_seq=self._services.published_seq,
             )
             try:
                 async with aclosing(source):

@@ -66,6 +66,9 @@ class StreamServer:
             await self.events.append(event, account=account, expected=tail.seq if tail else 0)
         self.unpublished.clear()
 
+    async def _published_seq(self, _conversation: str) -> int:
+        return 0
+
     async def _submit(self, _principal: Principal, said: SendFrame) -> SubmittedMessage:
         if self.failure is not None:
             raise self.failure
@@ -87,6 +90,7 @@ class StreamServer:
             authenticate=self.authenticate,
             count_frame=lambda principal: self.rate_limiter.try_acquire(principal.key),
             wait_until_published=self._publish_recorded,
+            published_seq=self._published_seq,
             find_conversation=self._find,
             get_or_create_conversation=self._find,
             submit=self._submit,
