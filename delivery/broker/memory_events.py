@@ -89,7 +89,7 @@ class MemoryEvents(EventStream):
         self._seq += 1
         return StoredEvent(
             seq=self._seq,
-            previous=previous,
+            previous=min(previous, self._seq - 1),
             type=event.type,
             raw=event.encode(),
             previous_transient=previous_transient,

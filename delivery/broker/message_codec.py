@@ -44,15 +44,23 @@ def decode_message(message: Msg, *, live: bool = False) -> StoredEvent:
     """Return the event of a stored or republished message."""
     headers: Mapping[str, str] = message.headers or {}
     seq = int(headers[SEQUENCE])
-    previous = int(headers.get(PREVIOUS, "0"))
     return StoredEvent(
         seq=seq,
-        previous=previous if previous < seq else 0,  # a higher one is of an earlier incarnation of the stream
+        previous=_previous(headers, seq),
         type=EventType(headers[TYPE]),
         raw=message.data,
         # Only a republished message has the previous sequence of its subject in this header.
         previous_transient=int(headers.get(LAST_SEQUENCE, "0")) if live else 0,
     )
+
+
+def _previous(headers: Mapping[str, str], seq: int) -> int:
+    """Return the seq of the event before, or one that shows that there was one.
+
+    A higher one than the event's own is of an earlier incarnation of the stream: this event is the first of
+    its conversation since. Readers from the start are told a gap up to it.
+    """
+    return min(int(headers.get(PREVIOUS, "0")), seq - 1)
 
 
 def has_more(message: Msg) -> bool:
@@ -86,10 +94,9 @@ class StoredMessage:
 
     def to_event(self) -> StoredEvent:
         """Return the message as a stored event."""
-        previous = int(self.headers.get(PREVIOUS, "0"))
         return StoredEvent(
             seq=self.seq,
-            previous=previous if previous < self.seq else 0,
+            previous=_previous(self.headers, self.seq),
             type=EventType(self.headers[TYPE]),
             raw=self.body,
         )

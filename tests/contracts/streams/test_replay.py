@@ -126,6 +126,17 @@ async def test_an_empty_conversation_is_caught_up_at_zero(stream: EventStream) -
     ]
 
 
+async def test_the_first_event_of_a_new_incarnation_gets_a_gap(stream: EventStream) -> None:
+    """Its previous event was in the stream before, so a reader from the start gets a gap."""
+    other = Event.now(EventType.JOB_STARTED, "cnv_b", {}).numbered(1)
+    before = await stream.append(other, expected=0, account="acc")
+    event = Event.now(EventType.JOB_STARTED, CONVERSATION, {}).numbered(7)
+    seq = await stream.append(event, expected=50, account="acc")
+    found = await replayed(stream, 0)
+    assert found[1] == Gap(first=1, last=before)
+    assert seqs_of(found) == [seq]
+
+
 async def test_a_trimmed_position_gets_a_gap(stream: EventStream, writer: EventWriter) -> None:
     """A position older than the first stored event gets the first and last missing seq, then the rest."""
     for _ in range(RETAINED + 4):
