@@ -35,9 +35,16 @@ def check_config(*, config: Config = None, data: Data = None) -> None:
 
     Whether a table refers to a record that exists depends on the database: see `dovecote apply --dry-run`.
     """
+    from gateway.infra.preflight import other_sqlite_file
+
     settings = load_settings(config, data_dir=data)
     for warning in settings.warnings():
         print_error(f"warning: {warning}")
+    if (left := other_sqlite_file(settings)) is not None:
+        print_error(
+            f"warning: {left} is not the database of database_url. A gateway refuses to start if it has not "
+            "run there before: copy the file with `dovecote migrate copy`, or move it away"
+        )
     require_models(settings)
     require_valid_tables(settings)
     typer.echo("the settings are valid")

@@ -291,3 +291,16 @@ def test_a_process_that_performs_no_turns_needs_no_model_key(
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     done = run("config", "check", DOVECOTE_AGENT__MODEL="anthropic:a", DOVECOTE_ROLES="ingress")
     assert done.exit_code == 0, done.stderr
+
+
+def test_a_database_that_would_be_left_behind_is_a_warning(run: Run, tmp_path: Path) -> None:
+    """`config check` connects to no database, so it names the file and when a start is refused."""
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    (data / "dovecote.db").write_bytes(b"rows")
+    url = "postgresql+psycopg://nobody@127.0.0.1:1/new"
+    done = run("config", "check", "--data", str(data), DOVECOTE_DATABASE_URL=url)
+    assert done.exit_code == 0, done.stderr
+    assert f"warning: {data / 'dovecote.db'} is not the database of database_url" in done.stderr
+    assert "dovecote migrate copy" in done.stderr
+    assert "warning" not in run("config", "check", "--data", str(data)).stderr
