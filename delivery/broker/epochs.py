@@ -113,11 +113,17 @@ def _next_checkpoint(
     """Return the checkpoint to store: a new incarnation, a new epoch of it, or progress only."""
     if now.created != identity.created:
         return StreamCheckpoint(created=identity.created, high_water=identity.last_seq, bumps=0)
-    fell_back = before.created == identity.created and identity.last_seq < before.high_water
+    fell_back = _fell_back(before, identity)
     if (fell_back or may_have_lost) and before.bumps == now.bumps:  # else another replica noticed it too
         _log.warning("stream.epoch_started", reason="the stream may have lost its last events")
         return replace(now, high_water=identity.last_seq, bumps=now.bumps + 1)
     return replace(now, high_water=max(now.high_water, identity.last_seq))
+
+
+def _fell_back(before: StreamCheckpoint, identity: StreamIdentity, *, may_have_lost: bool = False) -> bool:
+    """Return whether a stream of the same incarnation has lost its last events, or may have."""
+    is_shorter = identity.last_seq < before.high_water
+    return before.created == identity.created and (is_shorter or may_have_lost)
 
 
 def format_epoch(created: str, bumps: int) -> str:
@@ -135,8 +141,9 @@ async def open_streams(
 ) -> str:
     """Create or update the streams and return the epoch.
 
-    Events on the subjects of an earlier version are published again. Streams that are ahead of the database
-    are created again. Raises BrokerRefused, BrokerUnreachable, DatabaseUnavailable.
+    Events on the subjects of an earlier version are published again, and those that the stream has lost.
+    Streams that are ahead of the database are created again. Raises BrokerRefused, BrokerUnreachable,
+    DatabaseUnavailable.
     """
     await ensure_streams(nats, config)
     await _replace_streams_ahead(database, nats, config)
@@ -149,6 +156,8 @@ async def open_streams(
         async with database.begin() as connection:
             if has_former:
                 await outbox.publish_again(connection)
+            elif before and _fell_back(before, identity, may_have_lost=may_have_lost):
+                await outbox.publish_again(connection, after_seq=identity.last_seq)
             is_new = may_have_lost or has_former
             return await determine_epoch(connection, before, identity, may_have_lost=is_new)
 

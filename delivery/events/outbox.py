@@ -217,13 +217,17 @@ async def mark_published(connection: Connection, marks: Iterable[tuple[str, int,
         await connection.execute(_MARK, rows)
 
 
-async def publish_again(connection: Connection) -> None:
-    """Let relays publish all events of the outbox again, to a stream that has none of them."""
+async def publish_again(connection: Connection, *, after_seq: int = -1) -> None:
+    """Let relays publish all events of the outbox again, to a stream that has none of them.
+
+    With `after_seq`, the end of a stream that lost its last events, only conversations that had later ones.
+    What the stream has of them is not published twice: an append that conflicts continues after its tail.
+    """
     first = select(func.min(outbox.c.n) - 1).where(outbox.c.conversation == streams.c.conversation)
     await connection.execute(
-        update(streams).values(
-            relayed_n=func.coalesce(first.scalar_subquery(), streams.c.relayed_n), last_seq=0
-        )
+        update(streams)
+        .where(streams.c.last_seq > after_seq)
+        .values(relayed_n=func.coalesce(first.scalar_subquery(), streams.c.relayed_n), last_seq=0)
     )
 
 

@@ -1,0 +1,39 @@
+"""An event log that is put back from a copy, behind the database."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+from gateway_process import GatewayProcess, gateway
+from turn_requests import is_finished, poll_until, start_turn
+
+
+async def ask(process: GatewayProcess, conversation: str) -> None:
+    """Start a turn and wait for its end."""
+    turn = await start_turn(process, "!echo hi", conversation=conversation)
+    await poll_until(process, f"/status/{turn['turnId']}", is_finished)
+
+
+async def test_events_that_an_older_log_lacks_are_published(tmp_path: Path) -> None:
+    """At the start, without another event: of a conversation that the log has, and of one that it lacks."""
+    data = tmp_path / "data"
+    async with gateway(data) as process:
+        await ask(process, "one")
+        await process.stop()
+        shutil.copytree(data / "nats", tmp_path / "older")
+        await process.start()
+        for conversation in ("one", "two"):
+            await ask(process, conversation)
+        before = {name: await process.events(name) for name in ("one", "two")}
+        await process.stop()
+        shutil.rmtree(data / "nats")
+        shutil.copytree(tmp_path / "older", data / "nats")
+        await process.start()
+        for name, events in before.items():
+            wanted = [(event["n"], event["id"]) for event in events]
+            async with asyncio.timeout(30):
+                found: list[tuple[int, str]] = []
+                while found != wanted:
+                    found = [(event["n"], event["id"]) for event in await process.events(name)]
