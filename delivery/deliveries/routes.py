@@ -9,9 +9,14 @@ from dataclasses import dataclass
 from sqlalchemy import bindparam, delete, insert, or_, select, update
 
 from channels.message import Address
+from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
-from delivery.database.tables import endpoints, routes, streams
+from delivery.database.tables import IS_OPEN, deliveries, endpoints, routes, streams
+from delivery.deliveries.attempt import DeliveryState
 from delivery.deliveries.route import Route, RouteKind
+
+CHANNEL_DELETED = "the channel was deleted"
+"""Why the deliveries to the chats of a deleted channel end."""
 
 _ROUTES = select(routes).where(
     routes.c.conversation == bindparam("of"),
@@ -75,6 +80,30 @@ async def replace_target(connection: Connection, conversation: str, *, old: str,
             routes.c.target == old,
         )
         .values(target=new)
+    )
+
+
+async def delete_channel(connection: Connection, account: str, channel: str) -> None:
+    """Delete the routes to the chats of a channel that is deleted, and end what waits to be sent there."""
+    names_it = routes.c.target.contains(f'"channel": {json.dumps(channel)}', autoescape=True)
+    await connection.execute(
+        delete(routes).where(routes.c.account == account, routes.c.kind == str(RouteKind.CHAT), names_it)
+    )
+    beginning = json.dumps([channel]).removesuffix("]") + ","
+    waiting = (
+        select(deliveries.c.id)
+        .where(
+            deliveries.c.account == account,
+            deliveries.c.destination.startswith(beginning, autoescape=True),
+            IS_OPEN,
+            deliveries.c.state != DeliveryState.SENDING,
+        )
+        .with_for_update(skip_locked=True)
+    )
+    await connection.execute(
+        update(deliveries)
+        .where(deliveries.c.id.in_(waiting))
+        .values(state=str(DeliveryState.SUPPRESSED), error=CHANNEL_DELETED, updated_at=utc_now())
     )
 
 

@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from channels import registry as channel_plugins
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
+from delivery.deliveries import routes
 from delivery.events.event import new_id
 from egress.guard import TRUSTED, EgressGuard
 from egress.policy import EgressPolicy
@@ -252,9 +253,9 @@ class Records:
             await webhooks.delete_agent_webhook(connection, record.account, record.id)
             await schedules.end_for_agent(connection, record.account, record.id)
         if record.kind == "channel":
-            await pairings.delete_for_channel(connection, record.id)
-            await channel_state.delete_for_channel(connection, record.id)
-            await channel_secrets.delete_for_channel(connection, record.id)
+            await routes.delete_channel(connection, record.account, record.id)
+            for stored in (pairings, channel_state, channel_secrets):
+                await stored.delete_for_channel(connection, record.id)
         await store.delete_record(connection, record.account, record.id)
 
     def ensure_not_managed(self, record: Record) -> None:

@@ -1,0 +1,47 @@
+"""A channel is deleted while answers are owed to its chats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from channels.telegram.simulator import simulate
+from gateway_process import gateway
+from telegram_gateway import CHAT, send_and_wait
+from turn_requests import poll_until
+
+
+def is_retried(found: dict[str, Any]) -> bool:
+    """Return whether a delivery has failed and is tried again."""
+    return any(one["state"] == "retrying" for one in found["items"])
+
+
+def has_two_jobs_done(found: dict[str, Any]) -> bool:
+    """Return whether no turn is open after the job's follow-up turn."""
+    states = [one["state"] for one in found["items"]]
+    return len(states) == 3 and set(states) == {"completed"}
+
+
+async def test_what_a_deleted_channel_owes_is_ended_with_the_reason(tmp_path: Path) -> None:
+    """What waits says that the channel was deleted; the result of a job stays in the conversation."""
+    async with (
+        simulate() as platform,
+        gateway(tmp_path / "data", env={"DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8"}) as process,
+        process.http() as http,
+    ):
+        channel = {"name": "loft", "kind": "telegram", "agent": "default"}
+        settings = platform.settings(allow=["*"])
+        async with http.post("/accounts/me/channels", json={**channel, "settings": settings}) as answer:
+            assert answer.status == 201, await answer.text()
+        await send_and_wait(platform, "!&while [ ! -e go ]; do sleep 0.1; done; echo pigeon")
+        await platform.fail(502, times=1000, method="sendMessage")
+        await platform.say(CHAT, "!echo waits")
+        await poll_until(process, "/deliveries", is_retried)
+        async with http.delete("/accounts/me/channels/loft") as answer:
+            assert answer.status == 204, await answer.text()
+        async with http.put("/accounts/me/workspaces/default/files/go", data=b"x") as answer:
+            assert answer.status < 300, await answer.text()
+        await poll_until(process, "/turns", has_two_jobs_done)
+        async with http.get("/deliveries") as answer:
+            found = [(one["state"], one["error"]) for one in (await answer.json())["items"]]
+    assert sorted(found) == [("delivered", None), ("suppressed", "the channel was deleted")]
