@@ -8,6 +8,7 @@ from channels.errors import (
     RateLimited,
     Rejected,
     ThreadUndeliverable,
+    Unauthorized,
     Undeliverable,
     Unreachable,
 )
@@ -39,6 +40,7 @@ def outcome_for_error(
         detail=str(error),
         unreached=isinstance(error, Unreachable),
         content_refused=isinstance(error, Rejected),
+        unauthorized=isinstance(error, Unauthorized),
         address_dead=isinstance(error, Undeliverable) and not isinstance(error, ThreadUndeliverable),
     )
 

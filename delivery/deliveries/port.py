@@ -41,6 +41,8 @@ class Outcome:
     """The receiver was not reached, which says little about this delivery."""
     content_refused: bool = False
     """The platform refuses what was to be sent, not the address."""
+    unauthorized: bool = False
+    """The receiver refuses the credentials of the sender."""
     address_dead: bool = False
     disable_endpoint: bool = False
     status: int | None = None

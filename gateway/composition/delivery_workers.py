@@ -33,6 +33,7 @@ from gateway.conversations.notices import report_parked
 from gateway.infra.backing_services import BackgroundTask, BackingServices
 from gateway.infra.shard_leases import DELIVERY_SHARDS
 from gateway.ingress.channel_supervisor import ChannelSupervisor
+from gateway.ingress.refused_credentials import CredentialCheckingSink
 from gateway.instrumentation import InstrumentedSink
 from gateway.observability.tracing.propagation import TraceContextPropagator
 from gateway.records import webhooks
@@ -74,7 +75,9 @@ async def delivery_workers(
     configs = (
         SinkConfig(
             queue=WorkQueue.DELIVER,
-            sink=InstrumentedSink(chat_sink, backing.metrics),
+            sink=InstrumentedSink(
+                CredentialCheckingSink(chat_sink, channel_supervisor.note_credentials), backing.metrics
+            ),
             schedule=CHAT,
             ordered=True,
             repeatable=False,

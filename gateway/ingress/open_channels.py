@@ -37,7 +37,10 @@ UNKNOWN_LIMITS = ChannelLimits(text=2000)
 """The limits that are assumed for a channel of an unknown kind."""
 
 CHANNEL_STATES = ("receiving", "standby", "paused", "stalled", "trouble", "open", "closed")
-"""States of a channel in this process: `trouble` is an error, `stalled` is a minute without receiving."""
+"""States of a channel in this process.
+
+`trouble` is an error, or refused credentials; `stalled` is a minute without receiving.
+"""
 
 REACTION_TIMEOUT = 5.0
 
@@ -55,6 +58,8 @@ class ChannelTask:
     is_paused: bool = False
     connection: Connection | None = None
     error: str = ""
+    refusals: dict[str, str] = field(default_factory=dict)
+    """Why sends are refused, by the account at the platform whose credentials are not accepted."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     receiving: asyncio.Lock = field(default_factory=asyncio.Lock)
     task: asyncio.Task[None] | None = None
@@ -103,6 +108,17 @@ class OpenChannels:
         task = self._channels.get(json.loads(destination)[0])
         if task is not None:
             task.rate_limiter.pause_account(seconds, of=destination)
+
+    def note_credentials(self, address: Address, refusal: str) -> None:
+        """Note why a platform refuses the credentials of a bot; "" if it accepts them."""
+        task = self._channels.get(address.channel)
+        if task is None:
+            return
+        account = task.plugin.limits.account_of(address.room)
+        if refusal:
+            task.refusals[account] = refusal
+        else:
+            task.refusals.pop(account, None)
 
     def bot_destination(self, destination: str) -> str:
         """Return the destination of all chats that share the limits of a destination's account."""
@@ -216,12 +232,13 @@ class OpenChannels:
             return "trouble", self._unopened[channel]
         if task is None:
             return "closed", "this process has not opened the channel"
-        return self._state_of(task), task.error or self._interruption_reason(task)
+        refusal = next(iter(task.refusals.values()), "")
+        return self._state_of(task), task.error or refusal or self._interruption_reason(task)
 
     def _state_of(self, channel: ChannelTask) -> str:
         if self._is_stalled(channel):
             return "stalled"
-        if channel.error:
+        if channel.error or channel.refusals:
             return "trouble"
         if channel.is_paused:
             return "paused"

@@ -8,6 +8,7 @@ from pathlib import Path
 from channels.zalo.simulator import simulate
 from gateway_process import gateway
 from inbox_stories import wait_for_text
+from turn_requests import poll_until
 
 NEW_TOKEN = "4242001:another-simulated-token"
 
@@ -36,3 +37,30 @@ async def test_what_waits_is_sent_once_the_token_is_replaced(tmp_path: Path) -> 
         async with session.patch(f"/accounts/me/channels/{number}", json=renewed) as answer:
             assert answer.status == 200
         await wait_for_text(platform, "pigeon")
+
+
+async def test_a_lost_refresh_token_is_shown_with_its_remedy(tmp_path: Path) -> None:
+    """Zalo accepts each refresh token once: the channel says what to do, and recovers with a new one."""
+    async with (
+        simulate() as platform,
+        gateway(tmp_path / "data", env={"DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8"}) as process,
+        process.http() as session,
+    ):
+        settings = platform.settings(platform="oa", refresh_token=platform.refresh)
+        channel = {"name": "zalo", "kind": "zalo", "settings": settings}
+        async with session.post("/accounts/me/channels", json=channel) as answer:
+            assert answer.status == 201, await answer.text()
+            number = (await answer.json())["id"]
+        platform.hook_url = f"{process.url}/channels/{number}/inbound"
+        status = f"/accounts/me/channels/{number}/status"
+        await poll_until(process, status, lambda found: found["state"] == "receiving")
+        platform.access, platform.refresh = "another-access", "whose-answer-was-lost"
+        assert await platform.write_to_oa("!echo pigeon") == 200
+        found = await poll_until(process, status, lambda found: found["state"] == "trouble")
+        assert "authorize the Official Account again" in found["reason"]
+        platform.refresh = "authorized-again"
+        renewed = {"settings": platform.settings(platform="oa", refresh_token=platform.refresh)}
+        async with session.patch(f"/accounts/me/channels/{number}", json=renewed) as answer:
+            assert answer.status == 200
+        await wait_for_text(platform, "pigeon")
+        await poll_until(process, status, lambda found: found["state"] == "receiving")
