@@ -312,7 +312,7 @@ class ChannelSupervisor(OpenChannels):
 
 
 def _lease_name(channel: ChannelTask) -> str:
-    return f"a:{channel.plugin.name}:{channel.plugin.account(channel.settings)}"
+    return f"a:{channel.bot}"
 
 
 def _limits(plugin: ChannelPlugin, settings: ChannelSettings) -> ChannelLimits:

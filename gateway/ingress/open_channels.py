@@ -42,6 +42,12 @@ CHANNEL_STATES = ("receiving", "standby", "paused", "stalled", "trouble", "open"
 `trouble` is an error, or refused credentials; `stalled` is a minute without receiving.
 """
 
+SHARED_BOT = (
+    "another channel of this gateway, maybe of another account, is the same bot or page, and receives for "
+    "it: delete one of the two, or give this one a bot of its own"
+)
+"""The reason of a channel that stands by because of another channel."""
+
 REACTION_TIMEOUT = 5.0
 
 
@@ -63,6 +69,11 @@ class ChannelTask:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     receiving: asyncio.Lock = field(default_factory=asyncio.Lock)
     task: asyncio.Task[None] | None = None
+
+    @property
+    def bot(self) -> str:
+        """Return the platform and the account there, which only one process receives for at a time."""
+        return f"{self.plugin.name}:{self.plugin.account(self.settings)}"
 
 
 class OpenChannels:
@@ -232,8 +243,14 @@ class OpenChannels:
             return "trouble", self._unopened[channel]
         if task is None:
             return "closed", "this process has not opened the channel"
-        refusal = next(iter(task.refusals.values()), "")
-        return self._state_of(task), task.error or refusal or self._interruption_reason(task)
+        state, refusal = self._state_of(task), next(iter(task.refusals.values()), "")
+        if state == "standby" and self._shares_bot(task):
+            return "trouble", SHARED_BOT
+        return state, task.error or refusal or self._interruption_reason(task)
+
+    def _shares_bot(self, channel: ChannelTask) -> bool:
+        """Return whether another channel, maybe of another account, is the same bot at the platform."""
+        return any(one is not channel and one.bot == channel.bot for one in self._channels.values())
 
     def _state_of(self, channel: ChannelTask) -> str:
         if self._is_stalled(channel):
