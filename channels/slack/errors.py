@@ -37,10 +37,7 @@ _BY_CODE: dict[str, type[ChannelError]] = {
     **dict.fromkeys(_AMBIGUOUS.split(), Ambiguous),
 }
 _MEMBER = ("membership", "the bot is not a member of this channel: /invite it")
-_POSTING = (
-    "posting",
-    "a setting of the workspace or channel forbids apps to post here: ask an admin",
-)
+_POSTING = ("posting", "a setting of the workspace or channel forbids apps to post here: ask an admin")
 _PERMISSIONS: dict[str, tuple[str, str]] = {
     "not_in_channel": _MEMBER,
     "no_permission": _MEMBER,
@@ -61,12 +58,8 @@ method, or another workspace of the app, is not held.
 """
 
 _OPTIONAL_METHODS = (
-    "chat.startStream",
-    "chat.appendStream",
-    "chat.stopStream",
-    "assistant.",
-    "reactions.",
-    "views.",
+    *("chat.startStream", "chat.appendStream", "chat.stopStream"),
+    *("assistant.", "reactions.", "views."),
 )
 """Methods that some hosts of the Web API lack, such as a simulator or a proxy."""
 

@@ -15,10 +15,10 @@ import structlog
 from channels.message import Address
 from channels.port import RECENT_PREFIX, ChannelState
 from channels.receiving.bounded_dict import BoundedDict
-from channels.slack.workspaces import ENTERPRISE, TEAM
+from channels.slack.workspaces import ENTERPRISE, TEAM, find_place
 
 ROOM_PREFIX, TEAM_PREFIX = "room:", "team:"
-THREAD_PREFIX = f"{RECENT_PREFIX}thread:"
+THREAD_PREFIX, OWNER_PREFIX = f"{RECENT_PREFIX}thread:", f"{RECENT_PREFIX}thread-owner:"
 RECEIVED_UNTIL = "received-until"
 MAX_REMEMBERED = 10_000
 MAX_THREADS = 200
@@ -39,8 +39,7 @@ class ThreadLocation:
     @classmethod
     def of(cls, address: Address, *, thread: str = "") -> ThreadLocation:
         """Return the room of an address, or a thread in it."""
-        team, enterprise = address.extras.get(TEAM, ""), address.extras.get(ENTERPRISE, "")
-        return cls(room=address.room, thread=thread, team=team, enterprise=enterprise)
+        return cls(room=address.room, thread=thread, **find_place(address))
 
     def encode(self) -> str:
         """Return the location as text, for `decode`."""
@@ -70,6 +69,8 @@ class ThreadLocations:
             return
         try:
             await self._note(THREAD_PREFIX + ThreadLocation.of(address, thread=address.thread).encode())
+            if owner := "|".join(find_place(address).values()).rstrip("|"):
+                await self._note(f"{OWNER_PREFIX}{address.room}|{address.thread}", owner)
         except Exception as error:  # noqa: BLE001 - a message is sent whether or not it is noted
             log.warning("slack.thread_save_failed", error=repr(error))
 
@@ -86,6 +87,11 @@ class ThreadLocations:
         """Return the newest of the noted threads."""
         found = await self._state.list(THREAD_PREFIX)
         return [ThreadLocation.decode(name.removeprefix(THREAD_PREFIX)) for name in list(found)[:MAX_THREADS]]
+
+    async def owner_of(self, room: str, thread: str) -> dict[str, str]:
+        """Return the workspace whose bot writes in a thread, as `SlackWorkspaces.find` takes it."""
+        team, _, enterprise = (await self._state.get(f"{OWNER_PREFIX}{room}|{thread}") or "").partition("|")
+        return {TEAM: team, ENTERPRISE: enterprise} if team or enterprise else {}
 
     async def received_until(self) -> float | None:
         """Return when the app last received, None if it never did."""

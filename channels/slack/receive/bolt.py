@@ -94,17 +94,21 @@ class BoltInbox:
         return await next()
 
     async def _find_workspace(self, request: AsyncBoltRequest) -> Workspace | None:
-        """Return the workspace that a request is for, in a shared channel that of the mentioned bot.
+        """Return the workspace that a request is for.
 
-        An event of a channel that several installations share is sent once, for any one of them.
+        An event of a channel that several installations share is sent once, for any one of them. It is for
+        the bot that is mentioned, else for the one that answers in the thread.
         """
         found = await self._workspaces.find(**_place(request))
         event = mapping(request.body.get("event"))
         message = event.get("message") or event.get("previous_message") or event
         mentioned = mentioned_users(str(mapping(message).get("text")))
-        if found is None or not mentioned or found.bot.id in mentioned:
+        if found is None or found.bot.id in mentioned:
             return found
-        return await self._workspaces.find_mentioned(mentioned) or found
+        named = await self._workspaces.find_mentioned(mentioned) if mentioned else None
+        room, thread = clean(event.get("channel")), clean(mapping(message).get("thread_ts"))
+        owner = await self._locations.owner_of(room, thread) if found.extras and thread and not named else {}
+        return named or (await self._workspaces.find(**owner) if owner else None) or found
 
     async def _store(self, req: AsyncBoltRequest) -> BoltResponse:
         """Decode and accept one update, or open the modal that it asks for."""

@@ -118,7 +118,7 @@ class Server:
     def _check_workspace(self, given: Raw) -> None:
         """Raise ApiFailure for a room of another workspace than the token's."""
         room = self._world.rooms.get(str(given.get("channel") or given.get("channel_id")))
-        if room is not None and self._world.caller not in {room.team, room.enterprise}:
+        if room is not None and self._world.caller not in {room.team, room.enterprise, *room.shared_with}:
             raise ApiFailure("channel_not_found")
 
     def _open_connection(self) -> Raw:

@@ -23,13 +23,17 @@ KINDS = {"D": "im", "G": "group", "C": "channel"}
 
 @dataclass(slots=True)
 class Room:
-    """A channel or private chat; `refusal` is the error the bot gets when it posts there."""
+    """A channel or private chat; `refusal` is the error the bot gets when it posts there.
+
+    `shared_with` are the other workspaces of a channel of Slack Connect.
+    """
 
     id: str
     kind: str
     refusal: str = ""
     team: str = TEAM
     enterprise: str = ""
+    shared_with: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)

@@ -119,6 +119,28 @@ async def test_the_mentioned_bot_answers_in_a_channel_that_workspaces_share(
     ]
 
 
+async def test_a_shared_thread_goes_on_with_the_bot_that_answers_in_it(
+    simulator: Simulator, app: Connection, notes: MemoryChannelState
+) -> None:
+    """A later message without a mention is for that bot, also at another replica; other threads are not."""
+    simulator.server.installations.bot_users[WEST] = "U0WESTBOT"
+    for team in (EAST, WEST):
+        await install(app, simulator, team)
+    simulator.world.room("C0EAST").shared_with.add(WEST)
+    recorder = UpdateRecorder()
+    async with receiving(app, recorder):
+        asked = await simulator.say("C0EAST", "<@U0WESTBOT> hello")
+        (question,) = await recorder.wait(1)
+        assert isinstance(question, Message)
+        async with open_connection(plugin, simulator.app_settings(), notes) as replica:
+            await replica.sender.send(question.address, make_reply("hi"))
+        await simulator.say("C0EAST", "and today?", thread=asked)
+        await simulator.say("C0EAST", "something else", thread=await simulator.say("C0EAST", "I am here"))
+        await recorder.wait(4)
+    received = {one.text: one.address.extras["team"] for one in recorder.updates if isinstance(one, Message)}
+    assert received == {"hello": WEST, "and today?": WEST, "I am here": EAST, "something else": EAST}
+
+
 async def test_a_workspace_without_the_app_is_ignored(simulator: Simulator, app: Connection) -> None:
     """Its events are acknowledged and have no effect, and nothing can be sent there."""
     await install(app, simulator, EAST)
