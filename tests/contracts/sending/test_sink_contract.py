@@ -124,7 +124,7 @@ async def test_an_unknown_target_is_an_outcome(harness: SinkHarness) -> None:
         (Undeliverable("x"), Outcome(kind=OutcomeKind.GIVE_UP, address_dead=True)),
         (ThreadUndeliverable("x"), Outcome(kind=OutcomeKind.GIVE_UP)),
         (Rejected("x"), Outcome(kind=OutcomeKind.GIVE_UP, content_refused=True)),
-        (Unauthorized("x"), Outcome(kind=OutcomeKind.OPERATOR)),
+        (Unauthorized("x"), Outcome(kind=OutcomeKind.OPERATOR, unauthorized=True)),
         (ConnectedElsewhere("x"), Outcome(kind=OutcomeKind.OPERATOR)),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
