@@ -18,6 +18,10 @@ from sandbox.errors import (
 
 CONNECTIONS = 32
 CHUNK = 1 << 20
+READ_SECONDS = 20.0
+"""Seconds without a byte after which a store counts as hanging."""
+ATTEMPTS = 3
+"""How often a request is sent at most: a call of a hanging store fails within a minute or so."""
 _NOT_FOUND = frozenset({"NoSuchKey", "404", "KeyTooLongError", "InvalidURI", "XMinioInvalidObjectName"})
 _NO_BUCKET = frozenset({"NoSuchBucket"})
 _FORBIDDEN = frozenset(
@@ -167,7 +171,9 @@ def _loader(data_path: str | None) -> Any:
 
 
 @asynccontextmanager
-async def open_client(bucket: Bucket, store: str) -> AsyncIterator[Any]:
+async def open_client(
+    bucket: Bucket, store: str, *, read_seconds: float = READ_SECONDS
+) -> AsyncIterator[Any]:
     """Open a client for a bucket; raises ProviderRefused if the SDK is not installed."""
     try:
         from aiobotocore.config import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
@@ -186,9 +192,9 @@ async def open_client(bucket: Bucket, store: str) -> AsyncIterator[Any]:
         config=AioConfig(
             signature_version="s3v4",
             connect_timeout=10,
-            read_timeout=60,
+            read_timeout=read_seconds,
             max_pool_connections=CONNECTIONS,
-            retries={"mode": "standard", "max_attempts": 3},
+            retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
         ),
     )
     async with opening as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -23,6 +24,9 @@ from sandbox.workspaces.working_copies import WorkingCopies
 
 if TYPE_CHECKING:
     from sandbox.workspaces.s3.store import S3WorkspaceStore
+
+CHECK_SECONDS = 10.0
+"""Seconds for which the gateway's start waits for the bucket."""
 
 log = structlog.get_logger(__name__)
 
@@ -89,7 +93,7 @@ async def open_workspaces(backing: BackingServices, installation: str, stack: As
         stack.enter_context(DataDirLock(root))  # one process syncs the copies: another needs its own
     client = await stack.enter_async_context(open_client(bucket, "workspaces"))
     objects = S3WorkspaceStore(client, bucket)
-    await _check_access(objects)
+    await check_access(objects)
     return Workspaces(
         store=objects,
         root=root,
@@ -99,10 +103,13 @@ async def open_workspaces(backing: BackingServices, installation: str, stack: As
     )
 
 
-async def _check_access(store: S3WorkspaceStore) -> None:
+async def check_access(store: S3WorkspaceStore, *, timeout: float = CHECK_SECONDS) -> None:
     """Raise ProviderRefused when the bucket denies access. An unreachable bucket is only logged."""
     try:
-        await store.check_access()
+        async with asyncio.timeout(timeout):
+            await store.check_access()
+    except TimeoutError:
+        log.warning("workspaces.store_unreachable", error=f"no answer within {timeout:g} seconds")
     except ProviderUnreachable as error:
         log.warning("workspaces.store_unreachable", error=str(error))
     except SandboxError as error:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
+from gateway.environments.workspaces import check_access
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxError
-from sandbox.s3 import Bucket, open_client
+from sandbox.s3 import ATTEMPTS, READ_SECONDS, Bucket, open_client
 from sandbox.snapshots.s3 import PART, S3SnapshotStore
 from sandbox.workspaces.directory_replica import DirectoryReplica
 from sandbox.workspaces.s3.store import S3WorkspaceStore
@@ -93,6 +96,38 @@ async def test_a_download_that_ends_early_is_an_outage(tmp_path: Path) -> None:
             await S3WorkspaceStore(client, bucket).read("space", "a.txt", 1000)
         with pytest.raises(ProviderUnreachable):
             await S3SnapshotStore(client, bucket).get("label/1-hash", tmp_path / "snapshot")
+
+
+async def test_a_hanging_bucket_is_an_outage_after_a_minute() -> None:
+    """A turn that waits for files fails then, and says that the store does not answer."""
+    requests, answers = [], asyncio.Event()
+
+    async def hang(request: web.Request) -> web.Response:
+        requests.append(request.path)
+        await answers.wait()
+        return web.Response()
+
+    async with served(hang) as bucket, open_client(bucket, "workspaces", read_seconds=0.1) as client:
+        with pytest.raises(ProviderUnreachable, match="the store of workspaces does not answer"):
+            await S3WorkspaceStore(client, bucket).list_namespaces()
+        answers.set()
+    assert len(requests) == ATTEMPTS
+    assert ATTEMPTS * READ_SECONDS <= 60
+
+
+async def test_the_start_does_not_wait_for_a_hanging_bucket() -> None:
+    """The gateway starts without it, and its log says why files are missing."""
+    answers = asyncio.Event()
+
+    async def hang(_request: web.Request) -> web.Response:
+        await answers.wait()
+        return web.Response()
+
+    async with served(hang) as bucket, open_client(bucket, "workspaces") as client:
+        with capture_logs() as logs:
+            await check_access(S3WorkspaceStore(client, bucket), timeout=0.1)
+        answers.set()
+    assert [one["event"] for one in logs] == ["workspaces.store_unreachable"]
 
 
 async def a_page_of_html(_request: web.Request) -> web.Response:
