@@ -93,11 +93,11 @@ async def frames(
             reader.position = bounds.last_seq
         else:
             reader.position = after
-            if (
-                after == bounds.last_seq == 0
-                and published_seq
-                and (last := await published_seq(conversation))
-            ):
+            is_unread = after == bounds.last_seq == 0 and epoch in (
+                None,
+                bounds.epoch,
+            )  # else there is a Reset
+            if is_unread and published_seq and (last := await published_seq(conversation)):
                 yield Gap(first=1, last=last)
             async for frame in reader.catch_up(bounds, claimed=epoch):
                 yield frame

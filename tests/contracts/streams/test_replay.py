@@ -126,6 +126,18 @@ async def test_an_empty_conversation_is_caught_up_at_zero(stream: EventStream) -
     ]
 
 
+async def test_a_conversation_whose_events_are_all_gone_gets_a_gap(stream: EventStream) -> None:
+    """The database has the last seq of the conversation. A reader of another epoch gets a reset alone."""
+
+    async def published_seq(_conversation: str) -> int:
+        return 7
+
+    found = await replayed(stream, 0, published_seq=published_seq)
+    assert found[1:] == [Gap(first=1, last=7), CaughtUp(seq=0)]
+    other = await replayed(stream, 0, epoch="e0", published_seq=published_seq)
+    assert other[1:] == [Reset(epoch="e1"), CaughtUp(seq=0)]
+
+
 async def test_the_first_event_of_a_new_incarnation_gets_a_gap(stream: EventStream) -> None:
     """Its previous event was in the stream before, so a reader from the start gets a gap."""
     other = Event.now(EventType.JOB_STARTED, "cnv_b", {}).numbered(1)
