@@ -26,10 +26,10 @@ ADVISORIES = "ADVISORIES"
 ALL_LASTING = "ev.*.*.*.e"
 """The subject that matches the lasting events of all conversations."""
 
-_SECOND = 1_000_000_000
 FILL_WARNING = 0.8
 """The used share of the event log's space from which the operator is warned."""
 
+_SECOND = 1_000_000_000
 _HOUR_SECONDS = 3600
 _DAY_SECONDS = 86_400
 _DAY = _DAY_SECONDS * _SECOND

@@ -5,27 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from postgres import PostgresCluster, PostgresUnavailable, postgres_cluster
+from databases import postgres
+from postgres import PostgresCluster
 from sandbox_fault_points import SANDBOX_POINTS
+
+__all__ = ["postgres"]
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 1
 """Kills at each point; `python -m bench.chaos.sandboxes` does ten."""
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresCluster]:
-    """A PostgreSQL cluster."""
-    try:
-        with postgres_cluster() as running:
-            yield running
-    except PostgresUnavailable as error:
-        pytest.skip(f"PostgreSQL: {error}")
 
 
 async def _run(*options: str) -> str:

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from bench.chaos.deployment import large_nats_server
+from databases import postgres
 from gateway_process import gateway
 from nats_servers import NatsServer
-from postgres import PostgresCluster, PostgresUnavailable, postgres_cluster
+from postgres import PostgresCluster
 from turn_requests import ALLOWED, is_finished, item_states, poll_until, read_first_event, start_turn
 from webhook_receiver import respond, webhook_receiver
 
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresCluster]:
-    """A PostgreSQL cluster."""
-    try:
-        with postgres_cluster() as running:
-            yield running
-    except PostgresUnavailable as error:
-        pytest.skip(f"PostgreSQL: {error}")
+__all__ = ["postgres"]
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,23 +13,16 @@ import pytest
 from sqlalchemy import JSON, Text, cast, literal, select
 
 from command_line import run_command_line
+from databases import postgres
 from delivery.database.engine import Database, metadata
 from gateway.config.load import environment_without_ours
 from gateway.migrations import migrate_up
 from gateway_process import gateway
-from postgres import PostgresCluster, PostgresUnavailable, postgres_cluster
+from postgres import PostgresCluster
 from turn_requests import ALLOWED, is_finished, item_states, poll_until, start_turn
 from webhook_receiver import respond, webhook_receiver
 
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresCluster]:
-    """A PostgreSQL cluster."""
-    try:
-        with postgres_cluster() as running:
-            yield running
-    except PostgresUnavailable as error:
-        pytest.skip(f"PostgreSQL: {error}")
+__all__ = ["postgres"]
 
 
 @pytest.fixture
