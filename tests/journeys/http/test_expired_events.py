@@ -26,7 +26,7 @@ async def test_a_reader_gets_a_gap_for_expired_events(tmp_path: Path) -> None:
         page = await read_page(process)
         last = page["items"][-1]["seq"]
         async with asyncio.timeout(60):
-            while page["items"]:
+            while page["items"] or "gap" not in page:  # neither: they expired while the page was read
                 assert "gap" not in page or page["gap"]["to"] < last
                 page = await read_page(process)
         assert (page["gap"]["from"], page["gap"]["to"]) == (1, last)
