@@ -177,6 +177,14 @@ class RoomMigrated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoomReopened:
+    """A room that refused messages accepts them again, such as a channel that is no longer archived."""
+
+    key: str
+    address: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageDeleted:
     """Somebody deleted the message `platform_id` of a room."""
 
@@ -185,7 +193,7 @@ class MessageDeleted:
     platform_id: str
 
 
-Update = Message | Command | ButtonPress | Reaction | RoomMigrated | MessageDeleted
+Update = Message | Command | ButtonPress | Reaction | RoomMigrated | RoomReopened | MessageDeleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,16 @@ from datetime import datetime
 
 import structlog
 
-from channels.message import ButtonPress, Command, Message, MessageDeleted, Reaction, RoomMigrated, Update
+from channels.message import (
+    ButtonPress,
+    Command,
+    Message,
+    MessageDeleted,
+    Reaction,
+    RoomMigrated,
+    RoomReopened,
+    Update,
+)
 from channels.port import Accept
 from delivery.broker.port import Lease, Leases, LocalLease
 from delivery.database.clock import utc_now
@@ -81,6 +90,7 @@ UPDATE_KINDS: dict[type[Update], str] = {
     ButtonPress: "press",
     Reaction: "reaction",
     RoomMigrated: "moved",
+    RoomReopened: "reopened",
     MessageDeleted: "deleted",
 }
 """Values of the metric label `kind`."""

@@ -28,9 +28,15 @@ async def get_thread(tx: Transaction, context: ChannelContext, address: Address)
     found = await conversations.get_thread(
         tx.connection, account, address.key, destination=address.destination
     )
-    if (found is None or found.is_dead) and await reopen(tx.connection, account, address.destination):
-        tx.wake(WorkQueue.DELIVER, address.destination, account=account)
+    if found is None or found.is_dead:
+        await reopen_chat(tx, account, address)
     return found
+
+
+async def reopen_chat(tx: Transaction, account: str, address: Address) -> None:
+    """Note that a chat accepts messages; if it was dead, it gets what it has missed."""
+    if await reopen(tx.connection, account, address.destination):
+        tx.wake(WorkQueue.DELIVER, address.destination, account=account)
 
 
 async def get_or_create_thread(

@@ -13,6 +13,7 @@ from channels.message import (
     MessageDeleted,
     Reaction,
     RoomMigrated,
+    RoomReopened,
     Update,
 )
 from channels.port import Accept
@@ -32,7 +33,7 @@ from gateway.conversations.titles import NO_TEXT
 from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_bot, is_room_known
 from gateway.ingress.admission import Admission
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
-from gateway.ingress.chat_conversations import get_or_create_thread, get_thread
+from gateway.ingress.chat_conversations import get_or_create_thread, get_thread, reopen_chat
 from gateway.ingress.commands.chat_commands import ChatCommands, parse, to_command
 from gateway.ingress.confidential_replies import ConfidentialReplies, ConfidentialReply
 from gateway.ingress.inbound import AfterCommit, InboundMessage
@@ -111,8 +112,8 @@ class UpdateHandler:
                 await self._on_reaction(context, update)
             case MessageDeleted():
                 await self._on_deletion(context, update)
-            case RoomMigrated():
-                await self._on_room_migrated(context, update)
+            case RoomMigrated() | RoomReopened():
+                await self._on_room_change(context, update)
 
     async def _on_message(self, context: ChannelContext, message: Message) -> None:
         command = parse(message.text)
@@ -347,6 +348,18 @@ class UpdateHandler:
         async with self._transactions.begin("reception") as tx:
             if await self._is_new(tx, context, deletion.key):
                 await delete_message(tx, context.record.account, deletion)
+
+    async def _on_room_change(self, context: ChannelContext, change: RoomMigrated | RoomReopened) -> None:
+        if isinstance(change, RoomMigrated):
+            await self._on_room_migrated(context, change)
+        else:
+            await self._on_room_reopened(context, change)
+
+    async def _on_room_reopened(self, context: ChannelContext, reopened: RoomReopened) -> None:
+        """Send a room what it has missed."""
+        async with self._transactions.begin("reception") as tx:
+            if await self._is_new(tx, context, reopened.key):
+                await reopen_chat(tx, context.record.account, reopened.address)
 
     async def _on_room_migrated(self, context: ChannelContext, migration: RoomMigrated) -> None:
         """Move what belongs to a room to its new id; settings of the channel still name the old id."""

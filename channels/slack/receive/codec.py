@@ -23,6 +23,7 @@ from channels.message import (
     Reaction,
     RoomKind,
     RoomMigrated,
+    RoomReopened,
     Update,
 )
 from channels.slack import text as slack_text
@@ -33,6 +34,7 @@ from channels.slack.receive import interactions
 __all__ = ["Bot", "decode"]
 
 _MESSAGE_SUBTYPES = {None, "file_share", "thread_broadcast", "me_message", "bot_message"}
+_REOPENED_SUBTYPES = {"channel_unarchive", "group_unarchive"}
 _UNAVAILABLE_MODES = {"tombstone", "hidden_by_limit", "external"}
 
 
@@ -61,6 +63,9 @@ def _event(callback: EventCallback, channel: str, bot: Bot) -> Update | IgnoredU
         return _message_changed(event, team, channel, bot)
     if event.subtype == "message_deleted" and event.deleted_ts:
         return _message_deleted(event, event.deleted_ts, f"{team}:{event.channel}", channel, bot)
+    if event.subtype in _REOPENED_SUBTYPES:
+        key = f"{team}:reopened:{event.channel}:{event.ts}"
+        return RoomReopened(key=clean(key), address=Address(channel=channel, room=clean(event.channel)))
     if event.subtype not in _MESSAGE_SUBTYPES:
         return IgnoredUpdate(reason=f"a message of the subtype {event.subtype[:40]}" if event.subtype else "")
     return _message(event, f"{team}:{event.channel}:{event.ts}", channel, bot)
@@ -118,10 +123,9 @@ def _message_deleted(
     previous = event.previous_message or {}
     if previous.get("user") == bot.id:
         return IgnoredUpdate(reason="a deletion of the bot's own message")
-    thread = previous.get("thread_ts")
     return MessageDeleted(
         key=clean(f"{place}:{deleted}:deleted"),
-        address=address_of(channel, event.channel, thread if isinstance(thread, str) else None, deleted),
+        address=address_of(channel, event.channel, clean(previous.get("thread_ts")) or None, deleted),
         platform_id=deleted,
     )
 

@@ -21,6 +21,7 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 
 from channels.errors import ChannelError, Unauthorized, Unreachable
 from channels.inbox.calls import parse_json
+from channels.inbox.text import clean, mapping
 from channels.receiving.backoff import INTERRUPTED, RECEIVING, Backoff
 from channels.receiving.held_updates import HeldUpdates
 from channels.receiving.status import BACKOFF_SECONDS
@@ -160,9 +161,7 @@ class OrderedSocketModeClient(SocketModeClient):
         if message.get("type") == "hello":
             await self._on_hello()
             return
-        payload = message.get("payload")
-        shape = {**message, "payload": payload if isinstance(payload, dict) else {}}
-        await self.run_message_listeners(shape, "")
+        await self.run_message_listeners({**message, "payload": mapping(message.get("payload"))}, "")
 
     async def _on_hello(self) -> None:
         """Note what was missed before anything else is processed; connect again if that fails."""
@@ -232,8 +231,5 @@ class OrderedSocketModeClient(SocketModeClient):
 
 def _room_of(request: SocketModeRequest) -> str:
     """Return the room of an event, "" for a command or an interaction: a person waits for the response."""
-    event = request.payload.get("event") if request.type == "events_api" else None
-    event = event if isinstance(event, dict) else {}
-    item = event.get("item")
-    room = event.get("channel") or (item.get("channel") if isinstance(item, dict) else None)
-    return room if isinstance(room, str) else ""
+    event = mapping(request.payload.get("event")) if request.type == "events_api" else {}
+    return clean(event.get("channel") or mapping(event.get("item")).get("channel"))

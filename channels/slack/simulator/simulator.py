@@ -14,7 +14,7 @@ from channels.slack.simulator.failure import ApiFailure, Fault, Faults
 from channels.slack.simulator.installations import CLIENT_ID, CLIENT_SECRET
 from channels.slack.simulator.outgoing import Envelope, Poster, Sockets
 from channels.slack.simulator.server import Server
-from channels.slack.simulator.user_actions import UserActions
+from channels.slack.simulator.user_actions import ADA, UserActions
 from channels.slack.simulator.world import APP, BOT_USER, TEAM, Post, Raw, Room, World, room_id
 
 BOT_TOKEN = "xoxb-simulated-bot-token"  # noqa: S105 - valid at the simulator only
@@ -87,6 +87,14 @@ class Simulator(UserActions):
     async def kick(self, room: str | int, *, refusal: str = "channel_not_found") -> None:
         """Remove the bot from a room; a private one disappears for it, a public one is `not_in_channel`."""
         self.world.room(room).refusal = refusal
+
+    async def unarchive(self, room: str | int, *, user: str = ADA) -> None:
+        """Open an archived channel again; its members see a message that says so."""
+        opened = self.world.room(room)
+        opened.refusal = ""
+        subtype = "group_unarchive" if opened.kind == "group" else "channel_unarchive"
+        text = {"subtype": subtype, "text": f"<@{user}> un-archived the channel"}
+        await self.send_message_event(self.world.post(opened.id, user, text))
 
     async def change_id(self, room: str | int, new: str) -> None:
         """Give a private channel another id, as sharing it with a workspace does; the old one ends."""

@@ -17,6 +17,7 @@ from channels.message import (
     Reaction,
     RoomKind,
     RoomMigrated,
+    RoomReopened,
     Update,
 )
 from delivery.database.engine import Database
@@ -89,11 +90,13 @@ async def test_every_kind_of_update_is_judged_alike(harness: IngressHarness) -> 
     assert wrong == []
 
 
-async def test_that_a_room_moved_needs_no_user(harness: IngressHarness) -> None:
+async def test_what_is_reported_of_a_room_needs_no_user(harness: IngressHarness) -> None:
     """The platform itself reports it: there is no user to check."""
     moved = RoomMigrated(key="6", old=harness.address("room"), new=harness.address("new"))
+    opened = RoomReopened(key="7", address=harness.address("room"))
     async with harness.database.read() as connection:
-        assert await authorize(connection, moved, replace(harness.channel_context, allow=())) is ADMITTED
+        for update in (moved, opened):
+            assert await authorize(connection, update, replace(harness.channel_context, allow=())) is ADMITTED
 
 
 @pytest.mark.parametrize("author", [Author(id="9"), Author(id="7", is_bot=True)])

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.run import simulate
 from gateway_process import channel_env, gateway
@@ -52,6 +54,17 @@ async def test_an_archived_channel_gets_a_jobs_result_after_it_is_opened(tmp_pat
         results = [post for post in posts if "exit code 0" in post.text]
         assert [post.thread for post in results] == [asked], [post.text for post in posts]
         assert "open again" in posts[-1].text
+
+
+@pytest.mark.parametrize("room", [ROOM, "G0ROOM"])
+async def test_an_opened_channel_gets_a_jobs_result_without_a_new_message(tmp_path: Path, room: str) -> None:
+    """The message that the channel is no longer archived is enough; the result comes in its thread."""
+    async with job_of_a_closed_channel(tmp_path / "data", room, "is_archived") as (platform, asked):
+        before = len(platform.messages(room))
+        await platform.unarchive(room)
+        await platform.wait_for_messages(before + 1, room=room, seconds=30)
+        *_, result = platform.messages(room)
+        assert ("exit code 0" in result.text, result.thread) == (True, asked)
 
 
 async def test_a_channel_with_a_new_id_gets_what_its_old_id_was_refused(tmp_path: Path) -> None:
