@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from delivery.database.engine import Connection
@@ -53,26 +54,40 @@ async def until_client_calls(
 async def answer_calls(
     call: ApiCall[Any, Any], results: Sequence[InputMessage], pointer: str
 ) -> Sequence[Approval]:
-    """Give a turn the results of its client's tools, all that it waits for; returns the answered calls.
+    """Give a turn the results of its client's tools, all that it waits for.
 
-    The same results again change nothing. Raises HttpProblem.
+    Returns all calls of their round, in order: a person can have answered some of them. The same results
+    again change nothing. Raises HttpProblem.
     """
     given = {_require_call(one, pointer): one.text for one in results}
     found = sorted(await _load(call, given), key=lambda one: one.id)
     if len({one.turn for one in found}) > 1:
         raise invalid_field(pointer, "the results belong to calls of different turns")
     async with call.context.database.read() as connection:
-        waiting = await store.list_for_turn(connection, found[0].turn)
+        approvals = await store.list_for_turn(connection, found[0].turn)
     missing = [
         openai_ids.from_approval(one.id)
-        for one in waiting
+        for one in approvals
         if one.tool == CLIENT_TOOL and one.state == "pending" and one.id not in given
     ]
     if missing:
         raise invalid_field(pointer, f"the results of these calls are missing too: {', '.join(missing)}")
     for one in found:
         await _answer(call, one, given[one.id], pointer)
-    return found
+    return next(calls for calls in reversed(to_rounds(approvals)) if any(one.id in given for one in calls))
+
+
+def to_rounds(approvals: Sequence[Approval]) -> list[list[Approval]]:
+    """Return the calls of a turn's client's tools in groups that were made together, each in order.
+
+    Ids do not have that order: those of the same millisecond are random.
+    """
+    calls = [one for one in approvals if one.tool == CLIENT_TOOL]
+    number, numbered = 0, []
+    for one in sorted(calls, key=lambda call: (call.created_at, call.args["index"])):
+        number += one.args["index"] == 0
+        numbered.append((number, one))
+    return [[one for _, one in group] for _, group in groupby(numbered, key=lambda pair: pair[0])]
 
 
 async def waits_for_client(connection: Connection, turn: str) -> bool:

@@ -5,7 +5,7 @@
     cnv_01h…   conv_01h…
     apr_01h…   call_01h…                      a call of a client's tool
 
-What follows the hyphen is the end of the id of the last call that was answered.
+What follows the hyphen is the end of the id of the last of the calls before it, in the order they were made.
 """
 
 from __future__ import annotations

@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from delivery.database.engine import Connection
-from gateway.conversations.questions import ANSWERED, CLIENT_TOOL
+from gateway.conversations.questions import ANSWERED
 from gateway.store.conversations import messages
 from gateway.store.conversations.messages import ChatMessageRow
 from gateway.store.turn_state import TurnState
@@ -21,7 +20,7 @@ from gateway.store.turns import approvals as approval_store
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 from gateway.web.compat import openai_ids
-from gateway.web.compat.client_calls import AnswerEvent, ClientCalls
+from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, to_rounds
 from gateway.web.stream.turn_events import ClientToolCalled, MessageDone, TextDelta, TurnEnded, with_files
 
 NUMBERS_PER_EVENT = 8
@@ -69,7 +68,7 @@ class ResponsePart:
 async def load_part(connection: Connection, turn: str, after: str) -> ResponsePart | None:
     """Return the response of a turn after a call whose id ends so; the first one for an empty text."""
     approvals = await approval_store.list_for_turn(connection, turn)
-    rounds = _rounds([one for one in approvals if one.tool == CLIENT_TOOL])
+    rounds = to_rounds(approvals)
     replies = await messages.list_replies(connection, turn)
     place = next((n for n, calls in enumerate(rounds, 1) if calls[-1].id.endswith(after)), 0) if after else 0
     if after and not place:
@@ -87,15 +86,6 @@ async def load_part(connection: Connection, turn: str, after: str) -> ResponsePa
             if (began is None or one.created_at > began) and (ended is None or one.created_at <= ended)
         ],
     )
-
-
-def _rounds(calls: Sequence[Approval]) -> list[list[Approval]]:
-    """Return the calls in groups that were made together."""
-    number, numbered = 0, []
-    for one in sorted(calls, key=lambda call: (call.created_at, call.id)):
-        number += one.args["index"] == 0
-        numbered.append((number, one))
-    return [[one for _, one in group] for _, group in groupby(numbered, key=lambda pair: pair[0])]
 
 
 def pending_call_item(approval: Approval) -> Item:

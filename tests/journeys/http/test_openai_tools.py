@@ -152,6 +152,30 @@ async def test_a_response_ends_with_a_call_and_the_next_one_goes_on(tool_gateway
     assert [item.content[0].text for item in spoken] == ["weather in Rome"]
 
 
+async def test_responses_to_parallel_calls_are_found(tool_gateway: ToolGateway) -> None:
+    """Ids of calls of one millisecond are in no order; a person may answer the last of the calls."""
+    responses: Any = tool_gateway.client.responses
+    process, cities = tool_gateway.process, [f"City{number}" for number in range(12)]
+    for answers_by_person in (0, 1, 2):
+        first = await responses.create(
+            model="default", input=f"weather in {' '.join(cities)}", tools=[RESPONSE_TOOL]
+        )
+        calls = [item.call_id for item in first.output if item.type == "function_call"]
+        mine = calls[: len(calls) - answers_by_person]
+        for called in calls[len(mine) :]:
+            path = f"/approvals/{called.replace('call_', 'apr_')}"
+            async with process.http() as session, session.post(path, json={"answer": "mild"}) as answer:
+                assert answer.status == 200, await answer.text()
+        given = [{"type": "function_call_output", "call_id": one, "output": "fair"} for one in mine[::-1]]
+        second = await responses.create(model="default", input=given, tools=[RESPONSE_TOOL])
+        said = ["fair"] * len(mine) + ["mild"] * answers_by_person
+        assert second.output_text == f"it is {' and '.join(said)}"
+        assert (await responses.retrieve(second.id)).output_text == second.output_text
+        assert (await responses.create(model="default", input=given, tools=[RESPONSE_TOOL])).id == second.id
+        answered = (await responses.input_items.list(second.id, order="asc")).data
+        assert [item.call_id for item in answered] == calls
+
+
 async def test_a_streamed_response_has_the_events_of_its_call(tool_gateway: ToolGateway) -> None:
     """The call's item is added, its arguments come, and the stream can be read again."""
     responses: Any = tool_gateway.client.responses
