@@ -318,11 +318,11 @@ async def record_fetch_result(
 async def attach_uploads(
     connection: Connection, account: str, ids: Sequence[str], *, conversation: str, turn: str
 ) -> None:
-    """Attach uploads to the conversation and turn that they were sent with."""
+    """Attach uploads to the conversation and turn that they were sent with; equal ones stay separate."""
     await connection.execute(
         update(files)
         .where(files.c.id.in_(list(ids)), files.c.account == account, files.c.conversation.is_(None))
-        .values(conversation=conversation, turn=turn)
+        .values(conversation=conversation, turn=turn, identity=files.c.id)
     )
 
 

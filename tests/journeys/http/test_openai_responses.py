@@ -223,6 +223,18 @@ async def test_a_file_is_uploaded_and_sent_by_its_id(responses_gateway: Response
             await asking
 
 
+async def test_the_same_file_can_be_sent_again(responses_gateway: ResponsesGateway) -> None:
+    """Twice in one message, and in two messages of a conversation; an upload by its id too."""
+    upload = await responses_gateway.client.files.create(file=("a.txt", b"geese"), purpose="user_data")
+    part = {"type": "input_file", "filename": "b.txt", "file_data": "data:text/plain;base64,Z2Vlc2U="}
+    message: Any = {"role": "user", "content": [part, part, {"type": "input_file", "file_id": upload.id}]}
+    for _ in range(2):
+        response = await responses_gateway.client.responses.create(
+            model="default", input=[message], conversation="geese"
+        )
+        assert response.output_text.count("[attached: ") == 3
+
+
 async def test_a_form_of_many_fields_is_refused(responses_gateway: ResponsesGateway) -> None:
     """Fields without use cannot fill the memory."""
     form = aiohttp.FormData({f"field-{place}": "x" for place in range(100)})
