@@ -12,6 +12,7 @@ from gateway.conversations.submissions.queue_policy import MAX_INPUT
 
 Text = Annotated[StrictStr, Field(max_length=MAX_INPUT)]
 InlineOrUrl = Annotated[StrictStr, Field(max_length=20_000_000)]
+TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 INSTRUCTION_ROLES = frozenset({"system", "developer"})
 
 
@@ -35,13 +36,21 @@ class InlineFile(LenientRequest):
     filename: Annotated[StrictStr, Field(max_length=200)] | None = None
 
 
+class InlineAudio(LenientRequest):
+    """Audio: its bytes as base64, and the ending of its format."""
+
+    data: InlineOrUrl
+    format: Annotated[StrictStr, Field(pattern=r"^[a-z0-9]{1,10}$")]
+
+
 class InputContentPart(LenientRequest):
-    """A part of a message: text, an image or a file; others are ignored."""
+    """A part of a message: text, an image, audio or a file; others have nothing that an agent can read."""
 
     type: Annotated[StrictStr, Field(max_length=60)]
     text: Text = ""
     image_url: ImageUrl | InlineOrUrl | None = None
     file: InlineFile | None = None
+    input_audio: InlineAudio | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -49,6 +58,8 @@ class InputContentPart(LenientRequest):
         """Accept the file of a responses' part, which has its fields in the part itself."""
         if isinstance(given, Mapping) and str(given.get("type")) in {"input_file", "input_image"}:
             file = {name: given[name] for name in ("file_data", "file_id", "filename") if given.get(name)}
+            if given.get("file_url"):
+                file["file_data"] = given["file_url"]
             return {**given, "file": file or None, "text": ""}
         if isinstance(given, Mapping) and given.get("type") == "refusal":
             return {**given, "text": given.get("refusal") or ""}
@@ -58,6 +69,18 @@ class InputContentPart(LenientRequest):
     def picture(self) -> str | None:
         """The image's URL; None for other parts."""
         return self.image_url.url if isinstance(self.image_url, ImageUrl) else self.image_url
+
+    @property
+    def url(self) -> str:
+        """The `data:` URL or link of an image, audio or file; empty for other parts."""
+        if self.input_audio is not None:
+            return f"data:audio/{self.input_audio.format};base64,{self.input_audio.data}"
+        return self.picture or (self.file.file_data if self.file else None) or ""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether an agent can read the part."""
+        return self.type in TEXT_PARTS or bool(self.text or self.url or (self.file and self.file.file_id))
 
 
 class InputMessage(LenientRequest):
@@ -95,9 +118,11 @@ def _message(given: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"role": "assistant", "content": given.get("content")}
     if given.get("role") != "assistant" or not isinstance(calls, list):
         return {**given, "call": given.get("tool_call_id")}
+    said = given.get("content")
+    if said is not None and not isinstance(said, str | list):
+        return given
     functions = [call.get("function") for call in calls if isinstance(call, Mapping)]
     lines = [_call_line(one) for one in functions if isinstance(one, Mapping)]
-    said = given.get("content")
     parts = [{"type": "text", "text": said}] if isinstance(said, str) else said or []
     return {"role": "assistant", "content": [*parts, *({"type": "text", "text": line} for line in lines)]}
 

@@ -32,7 +32,9 @@ from gateway.web.http.attachments import MAX_ATTACHMENTS, MAX_URL_LENGTH, Attach
 from gateway.web.http.problems import invalid
 from sandbox.config import ConfigProblem as Fault
 
-_DATA_URL = re.compile(r"data:([a-z]{1,40}/[a-z0-9.+-]{1,80})?;base64,", re.IGNORECASE)
+_DATA_URL = re.compile(
+    r"data:([a-z]{1,40}/[a-z0-9.+-]{1,80})?(?:;[a-z0-9-]{1,40}=[^;,]{1,80}){0,5};base64,", re.IGNORECASE
+)
 MAX_METADATA = 16
 InputMessages = Annotated[tuple[InputMessage, ...], Field(min_length=1, max_length=1000)]
 NoTools = Annotated[tuple[Any, ...] | None, Field(max_length=0)]
@@ -249,6 +251,7 @@ def last_user_input(
     if quoted := _quote(before):
         text = f"{quoted}\n\n{text}"
     parts = [part for message in now for part in message.parts]
+    _refuse_unreadable(parts, pointer)
     files = [_to_attachment(place, part, pointer) for place, part in enumerate(_files(parts))]
     uploads = [part.file.file_id for part in parts if part.file is not None and part.file.file_id]
     if not now or not (has_files or files or uploads or any(message.text for message in now)):
@@ -283,18 +286,27 @@ def _quote(messages: Sequence[InputMessage]) -> str:
     return "\n".join(f"> {line}" for whole in lines for line in whole.splitlines())
 
 
+def _refuse_unreadable(parts: Sequence[InputContentPart], pointer: str) -> None:
+    """Refuse a question of which the agent would not get a part; raises HttpProblem."""
+    for part in parts:
+        if not part.is_readable:
+            what = f"a part of the type {part.type!r} is empty or not supported"
+            detail = f"{what}: give text, images, audio or files"
+            raise invalid([Fault(pointer=pointer, detail=detail)])
+
+
 def _files(parts: Sequence[InputContentPart]) -> list[InputContentPart]:
-    return [part for part in parts if part.picture or (part.file is not None and part.file.file_data)]
+    return [part for part in parts if part.url]
 
 
 def _to_attachment(index: int, part: InputContentPart, pointer: str) -> AttachmentCreate:
-    file = part.file or InlineFile()
-    url = part.picture or file.file_data or ""
+    file, url = part.file or InlineFile(), part.url
     found = _DATA_URL.match(url)
     if found is not None:
         kind = (found[1] or "").lower()
         ending = kind.partition("/")[2].partition("+")[0] or "bin"
-        name = file.filename or f"{'picture' if part.picture else 'file'}-{index + 1}.{ending}"
+        noun = "picture" if part.picture else "audio" if part.input_audio else "file"
+        name = file.filename or f"{noun}-{index + 1}.{ending}"
         return AttachmentCreate(name=name, type=kind, content=url[found.end() :])
     if len(url) > MAX_URL_LENGTH:
         detail = "a file must be a data: URL or a link to a stored file of this gateway"

@@ -228,6 +228,42 @@ async def test_pictures_go_to_the_model(openai_gateway: OpenAIChatGateway) -> No
         )
 
 
+async def test_audio_is_a_file_of_the_question(openai_gateway: OpenAIChatGateway) -> None:
+    """The agent gets it as an attachment, also from a `data:` URL whose media type has parameters."""
+    sound = base64.b64encode(b"RIFF0000WAVEfmt ").decode()
+    recorded = {"file_data": f"data:audio/wav;codecs=1;base64,{sound}", "filename": "note.wav"}
+    parts: list[Any] = [
+        {"type": "input_audio", "input_audio": {"data": sound, "format": "wav"}},
+        {"type": "file", "file": recorded},
+    ]
+    await openai_gateway.client.chat.completions.create(
+        model="default", messages=[{"role": "user", "content": parts}]
+    )
+    content = str(openai_gateway.model.bodies[-1]["messages"][-1]["content"])
+    assert "inbox/audio-1.wav, 16 bytes, audio/wav" in content
+    assert "inbox/note.wav, 16 bytes, audio/wav" in content
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "video_url", "video_url": {"url": "https://127.0.0.1:9/x.mp4"}},
+        {"type": "input_file", "file_url": "https://127.0.0.1:9/x.pdf"},
+        {"type": "image_url", "image_url": {"url": ""}},
+    ],
+)
+async def test_a_part_that_the_agent_would_not_get_is_refused(
+    openai_gateway: OpenAIChatGateway, part: Any
+) -> None:
+    """The rest of the question alone would be answered wrongly."""
+    content: Any = [{"type": "text", "text": "what is it?"}, part]
+    with pytest.raises(openai.UnprocessableEntityError) as refused:
+        await openai_gateway.client.chat.completions.create(
+            model="default", messages=[{"role": "user", "content": content}]
+        )
+    assert refused.value.param == "messages"
+
+
 async def test_what_an_agent_cannot_do_is_refused(openai_gateway: OpenAIChatGateway) -> None:
     """Old functions, two choices, an unknown agent and an empty question are errors."""
     create: Any = openai_gateway.client.chat.completions.create
@@ -246,6 +282,9 @@ async def test_what_an_agent_cannot_do_is_refused(openai_gateway: OpenAIChatGate
     with pytest.raises(openai.UnprocessableEntityError) as invalid:
         await create(model="default", messages=[{"role": "user", "content": 7}])
     assert (invalid.value.code, invalid.value.param) == ("invalid_value", "messages[0].content")
+    calling = {"role": "assistant", "content": 7, "tool_calls": []}
+    with pytest.raises(openai.UnprocessableEntityError):
+        await create(model="default", messages=[calling, user("x")])
     outsider = openai_gateway.client.with_options(api_key="dvk_unknown")
     with pytest.raises(openai.AuthenticationError) as refusal:
         await outsider.models.list()
