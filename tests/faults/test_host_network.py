@@ -177,6 +177,8 @@ def test_a_helper_that_fails_and_leaves_a_process_is_named_at_once(tmp_path: Pat
     broken.write_text(f"#!/bin/sh\n{script}")
     broken.chmod(0o755)
     found = network.find(broken, ("/bin/true",))
+    if "Operation not permitted" in found.detail:
+        pytest.skip("root may make no namespace here, as in a container without CAP_SYS_ADMIN")
     assert found.detail.startswith(f"{broken} does not work here: no tun device")
     child = int(Path(f"{broken}.child").read_text())
     with suppress(ProcessLookupError):

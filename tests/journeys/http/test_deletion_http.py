@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import aiohttp
@@ -48,7 +49,7 @@ async def test_a_deleted_conversation_leaves_nothing_behind(tmp_path: Path) -> N
         again = (await mine.call("POST", "/agents/default/turns", fresh)).body
         assert again["conversationId"] != taken["conversationId"]
         await process.stop()
-    with sqlite3.connect(tmp_path / "data" / "dovecote.db") as database:
+    with closing(sqlite3.connect(tmp_path / "data" / "dovecote.db")) as database:
         assert not [line for line in database.iterdump() if "canary-words" in line]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ async def ended(session: aiohttp.ClientSession, turn: str) -> dict[str, Any]:
 async def give_up(running: GatewayProcess, turn: str) -> None:
     """Leave a turn as its fifth crash would; a gateway that really dies five times is tried elsewhere."""
     await running.stop()
-    with sqlite3.connect(running.data / "dovecote.db") as database:
+    with closing(sqlite3.connect(running.data / "dovecote.db")) as database, database:
         sql = "UPDATE turns SET state = 'failed', output = NULL, error = ? WHERE id = ?"
         assert database.execute(sql, (GIVEN_UP, turn)).rowcount == 1
     await running.start()

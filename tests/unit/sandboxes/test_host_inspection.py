@@ -5,6 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from sandbox import registry
 from sandbox.host.provider import find_network
 from sandbox.host.settings import HostSettings
@@ -21,5 +23,8 @@ def test_the_network_is_tested_once_by_all_threads_that_inspect_the_host(tmp_pat
     with ThreadPoolExecutor(THREADS) as pool:
         for inspected in [pool.submit(registry.plugin("host").inspect, settings) for _ in range(THREADS)]:
             assert inspected.result() is None
-    assert not find_network(settings).isolated
+    found = find_network(settings)
+    assert not found.isolated
+    if "Operation not permitted" in found.detail:
+        pytest.skip("root may make no namespace here, as in a container without CAP_SYS_ADMIN")
     assert runs.read_text() == "run\n"
