@@ -84,20 +84,24 @@ def _unprivileged_python() -> list[str]:
 
 
 @pytest.fixture
-def own_directory() -> Iterator[Path]:
-    """Return a directory whose parents every user may pass, unlike pytest's."""
-    with TemporaryDirectory() as name:
-        yield Path(name)
+def ordinary_user() -> Iterator[tuple[list[str], ProviderRig]]:
+    """Return how to run Python as the user `nobody`, and a provider whose directory is that user's.
 
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-async def test_an_ordinary_user_has_sandboxes_and_jobs_too(own_directory: Path) -> None:
-    """Without any privilege a run is bounded by rlimits, and a job runs and ends."""
-    python = _unprivileged_python()
+    Every user may pass the parents of the directory, unlike those of pytest's.
+    """
+    python = _unprivileged_python() if os.getuid() == 0 else []
     if not python:
-        pytest.skip("no interpreter that nobody may run")
-    os.chown(own_directory, UNPRIVILEGED, UNPRIVILEGED)
-    rig = VARIANTS["host"]["control_groups"](own_directory)
+        pytest.skip("only root can become somebody else, who must be able to run an interpreter")
+    with TemporaryDirectory() as name:
+        os.chown(name, UNPRIVILEGED, UNPRIVILEGED)
+        yield python, VARIANTS["host"]["control_groups"](Path(name))
+
+
+async def test_an_ordinary_user_has_sandboxes_and_jobs_too(
+    ordinary_user: tuple[list[str], ProviderRig],
+) -> None:
+    """Without any privilege a run is bounded by rlimits, and a job runs and ends."""
+    python, rig = ordinary_user
     body = (
         "sandbox = await provider.create(spec);"
         " bomb = 'bomb() { bomb | bomb & }; bomb; sleep 0.5';"
@@ -132,14 +136,11 @@ exec "$@"
 """Every user may use the tun device here; the pid and mount namespaces are the container's own."""
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-async def test_an_ordinary_user_in_a_container_has_networked_sandboxes(own_directory: Path) -> None:
+async def test_an_ordinary_user_in_a_container_has_networked_sandboxes(
+    ordinary_user: tuple[list[str], ProviderRig],
+) -> None:
     """Pasta's pid namespace lies between: commands run, and a time-out ends all that they started."""
-    python = _unprivileged_python()
-    if not python:
-        pytest.skip("no interpreter that nobody may run")
-    os.chown(own_directory, UNPRIVILEGED, UNPRIVILEGED)
-    rig = VARIANTS["host"]["control_groups"](own_directory)
+    python, rig = ordinary_user
     body = (
         "spec = replace(spec, network=Network.ALLOW_ALL);"
         " sandbox = await provider.create(spec);"
@@ -154,7 +155,7 @@ async def test_an_ordinary_user_in_a_container_has_networked_sandboxes(own_direc
     container = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c"]
     child = await asyncio.create_subprocess_exec(
         *container,
-        *(_AS_IN_A_CONTAINER, "sh", str(own_directory / "tun")),
+        *(_AS_IN_A_CONTAINER, "sh", str(rig.directory / "tun")),
         *(*python, "-c", imports + program),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from creation_refusals import CreationRefusals
 from daytona_service import API_KEY, DaytonaService, daytona_service
 from sandbox.config import SandboxConfig, problems
 from sandbox.daytona import plugin
@@ -205,24 +206,8 @@ async def test_errors_are_folded(service: DaytonaService, tmp_path: Path) -> Non
     assert "canary" not in repr(plugin.settings(api_key="dtn_canary"))
 
 
-@pytest.mark.parametrize("status", [400, 402, 403, 404, 422])
-async def test_a_refused_creation_is_the_operators(
-    provider: Provider, service: DaytonaService, status: int
-) -> None:
-    """What the service will not create however often it is asked is not called unreachable, or gone."""
-    service.refusal = status
-    with pytest.raises(ProviderRefused, match="not for this team"):
-        await provider.create(_spec())
-
-
-@pytest.mark.parametrize("status", [429, 500])
-async def test_a_creation_that_may_succeed_later_is_retried(
-    provider: Provider, service: DaytonaService, status: int
-) -> None:
-    """A limit of the rate or of running sandboxes, and an error of the service, pass."""
-    service.refusal = status
-    with pytest.raises(ProviderUnreachable):
-        await provider.create(_spec())
+class TestDaytonaRefusals(CreationRefusals):
+    """What the service will not create."""
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from creation_refusals import CreationRefusals
 from e2b_service import API_KEY, E2bService, Fault, e2b_service
 from sandbox.config import SandboxConfig, problems
 from sandbox.e2b import plugin
@@ -196,24 +197,8 @@ async def test_errors_are_folded(service: E2bService, tmp_path: Path) -> None:
             await provider.create(_spec())
 
 
-@pytest.mark.parametrize("status", [400, 402, 403, 404, 422])
-async def test_a_refused_creation_is_the_operators(
-    provider: Provider, service: E2bService, status: int
-) -> None:
-    """What the service will not create however often it is asked is not called unreachable, or gone."""
-    service.refusal = status
-    with pytest.raises(ProviderRefused, match="not for this team"):
-        await provider.create(_spec())
-
-
-@pytest.mark.parametrize("status", [429, 500])
-async def test_a_creation_that_may_succeed_later_is_retried(
-    provider: Provider, service: E2bService, status: int
-) -> None:
-    """A limit of the rate or of running sandboxes, and an error of the service, pass."""
-    service.refusal = status
-    with pytest.raises(ProviderUnreachable):
-        await provider.create(_spec())
+class TestE2bRefusals(CreationRefusals):
+    """What the service will not create."""
 
 
 async def test_the_keys_are_kept_to_themselves(service: E2bService, tmp_path: Path) -> None:
