@@ -121,10 +121,7 @@ def _render_answer(event: Event) -> Part:
     answer = str(event.data.get("answer") or event.data.get("comment") or "")[:MAX_COMMAND_LENGTH]
     said = "Not answered" if event.data.get("declined") else "Answered"
     block = f"\n\n{code_block(answer)}" if answer else ""
-    return Part(
-        text=f"{str(event.data['question'])[:MAX_COMMAND_LENGTH]}\n\n{said} by {by}.{block}",
-        only_edit="posted" in event.data,
-    )
+    return Part(text=f"{str(event.data['question'])[:MAX_COMMAND_LENGTH]}\n\n{said} by {by}.{block}")
 
 
 def _render_decision(event: Event) -> Part:
@@ -132,7 +129,7 @@ def _render_decision(event: Event) -> Part:
     decided_by = event.data.get("name") or event.data.get("by") or "an unknown person"
     comment = f"\n\n{event.data['comment']}" if event.data.get("comment") else ""
     command = code_block(str(event.data["command"])[:MAX_COMMAND_LENGTH])
-    return Part(text=f"{decision} by {decided_by}:\n\n{command}{comment}", only_edit="posted" in event.data)
+    return Part(text=f"{decision} by {decided_by}:\n\n{command}{comment}")
 
 
 def _render_retrying(event: Event) -> Part | None:

@@ -285,13 +285,11 @@ async def decide_in(
     name: str = "",
     comment: str = "",
     decision_context: DecisionContext | None = None,
-    posts_reply: bool = False,
 ) -> Approval:
     """Decide in the caller's transaction; `name` is a display name, by default that of the API key `by`.
 
     With a `decision_context` only approvals of that chat can be decided, by its channel's rule. Without one
-    (HTTP, WebSocket) the account decides. `posts_reply`: the caller posts the decision in the conversation.
-    Raises ApprovalNotFound, NotAllowed, AlreadyDecided.
+    (HTTP, WebSocket) the account decides. Raises ApprovalNotFound, NotAllowed, AlreadyDecided.
     """
     approval = await _get_decidable(tx, account, approval_id, by, decision_context)
     question = is_question(approval.tool)
@@ -308,7 +306,6 @@ async def decide_in(
             "comment": comment,
             "command": render_call(approval.tool, approval.args),
             "asked": approval_event_id(approval.id),
-            **({"posted": True} if posts_reply else {}),
         }
         if question:
             resolution = {"question": approval.command, "declined": True, **resolution}
@@ -328,11 +325,10 @@ async def answer_in(
     by: str,
     name: str = "",
     decision_context: DecisionContext | None = None,
-    posts_reply: bool = False,
 ) -> Approval:
     """Answer a question in the caller's transaction; the same answer again changes nothing.
 
-    `posts_reply`: the caller posts a reply in the conversation. Raises InvalidAnswer, and like `decide_in`.
+    Raises InvalidAnswer, and like `decide_in`.
     """
     approval = await _get_decidable(tx, account, approval_id, by, decision_context)
     if not is_question(approval.tool):
@@ -347,7 +343,6 @@ async def answer_in(
             "by": by,
             "name": name,
             "asked": approval_event_id(approval.id),
-            **({"posted": True} if posts_reply else {}),
         }
         await _emit_decided(tx, approval, resolution)
     answered = await store.get(tx.connection, account, approval_id) or approval

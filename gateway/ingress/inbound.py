@@ -31,11 +31,6 @@ class InboundMessage:
         """Return the chat thread of the update."""
         return self.update.address
 
-    @property
-    def is_answered_privately(self) -> bool:
-        """Return whether it is a command whose reply goes to its author, not into the conversation."""
-        return isinstance(self.update, Command) and bool(self.update.token)
-
     def origin(self, platform: str) -> dict[str, Any] | None:
         """Return who wrote the message, when and where; None in a direct chat."""
         update = self.update

@@ -184,7 +184,6 @@ class UpdateHandler:
             inbound.command,
             by=inbound.author,
             decision_context=context.decision_context(inbound.address),
-            posts_reply=not inbound.is_answered_privately,
         )
         after_commit.ended_turns = result.ended_turns
         if result.is_confidential and result.reply is not None:
@@ -213,7 +212,7 @@ class UpdateHandler:
         after_commit: AfterCommit,
     ) -> None:
         """Reply privately to a command with a token, otherwise post a notice in the conversation."""
-        if inbound.is_answered_privately:
+        if isinstance(inbound.update, Command) and inbound.update.token:
             after_commit.reply = text or "The result follows in a moment."
         elif text is not None:
             await post_notice(tx, conversation.id, text, urgent=True)

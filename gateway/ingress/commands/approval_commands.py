@@ -26,7 +26,6 @@ async def answer_by_command(
     *,
     by: Author,
     decision_context: DecisionContext | None,
-    posts_reply: bool,
 ) -> str:
     """Answer the question that a command names, and return the reply."""
     if not args:
@@ -34,14 +33,7 @@ async def answer_by_command(
     account, given = conversation.account, " ".join(args[1:])
     try:
         await answer_in(
-            tx,
-            account,
-            args[0],
-            given,
-            by=by.id,
-            name=by.name,
-            decision_context=decision_context,
-            posts_reply=posts_reply,
+            tx, account, args[0], given, by=by.id, name=by.name, decision_context=decision_context
         )
     except ApprovalNotFound:
         return f"There is no question {args[0]} here."
@@ -60,7 +52,6 @@ async def decide_by_command(
     *,
     by: Author,
     decision_context: DecisionContext | None,
-    posts_reply: bool,
 ) -> str:
     """Decide about the approval that a command (`approve` or `deny`) names, and return the reply."""
     if not args:
@@ -75,7 +66,6 @@ async def decide_by_command(
             name=by.name,
             comment=" ".join(args[1:]),
             decision_context=decision_context,
-            posts_reply=posts_reply,
         )
     except ApprovalNotFound:
         return f"There is no approval {args[0]} here."

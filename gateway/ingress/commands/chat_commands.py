@@ -154,36 +154,23 @@ class ChatCommands:
         *,
         by: Author,
         decision_context: DecisionContext | None,
-        posts_reply: bool = True,
     ) -> CommandResult:
         """Execute a command in the caller's transaction and return its result.
 
-        Without a `decision_context` the account itself decides about approvals. `posts_reply`: the caller
-        posts the reply in the conversation.
+        Without a `decision_context` the account itself decides about approvals.
         """
         if command.name == "stop":
             return await self._stop(tx, conversation)
 
         async def decide() -> str:
             return await decide_by_command(
-                tx,
-                conversation,
-                command.name,
-                command.args,
-                by=by,
-                decision_context=decision_context,
-                posts_reply=posts_reply,
+                tx, conversation, command.name, command.args, by=by, decision_context=decision_context
             )
 
         replies: Mapping[str, Callable[[], Awaitable[str | None]]] = {
             "approve": decide,
             "answer": lambda: answer_by_command(
-                tx,
-                conversation,
-                command.args,
-                by=by,
-                decision_context=decision_context,
-                posts_reply=posts_reply,
+                tx, conversation, command.args, by=by, decision_context=decision_context
             ),
             "deny": decide,
             "retry": lambda: self._retry(tx, conversation),
