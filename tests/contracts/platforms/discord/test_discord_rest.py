@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -99,9 +99,17 @@ def test_invalid_requests_pause_before_discord_bans() -> None:
     assert count.wait() == 0
 
 
+@pytest.fixture
+def fresh_counts() -> Iterator[None]:
+    """Count from 0, before and after: another simulator of this process may have the same port."""
+    invalid_requests_at.cache_clear()
+    yield
+    invalid_requests_at.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_counts")
 async def test_a_process_with_too_many_invalid_requests_calls_nothing(simulator: Simulator) -> None:
     """All bots of an address pause, commands and answers to interactions included."""
-    invalid_requests_at.cache_clear()  # an earlier simulator may have had the same port
     async with open_connection(plugin, simulator.settings()) as connection:
         for _ in range(MAX_INVALID_REQUESTS - 1):
             invalid_requests_at(f"{simulator.url}/api/v10").record(403, {})
