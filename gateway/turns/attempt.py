@@ -87,6 +87,8 @@ class TurnAttempt:
         self._unsaved: str | None = None
         self._may_be_silent = may_be_silent(turn)
         self._last_answer = ""
+        self.answer: str | None = None
+        """What the agent has answered, and people get, from the end of its run on."""
         self.end_state: TurnState | None = None
         self.has_successor = True
         """False when no other turn of the conversation was open as this one was settled."""
@@ -292,6 +294,8 @@ class TurnAttempt:
             await report_held_up_jobs(tx, self.turn.conversation, self.list_files)
 
     async def _finish(self, finished: Finished) -> None:
+        if not self._may_be_silent:
+            self.answer = finished.output
         if self._collect_files is not None:
             await self._collect_files()
         await self.save_files()

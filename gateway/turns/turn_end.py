@@ -53,7 +53,7 @@ async def end_turn(
     """Settle a turn once under the fence: its final state, its events, its open approvals.
 
     The progress of a turn that did not complete becomes part of the conversation's history. If it was a
-    job's follow-up turn, the chat and `agent.finished` get the job's own report instead of an answer.
+    job's follow-up turn and has no `output`, the chat and `agent.finished` get the job's own report instead.
     Returns None if the turn was settled before.
     """
     if state is not TurnState.COMPLETED:
@@ -73,7 +73,7 @@ async def end_turn(
         result["error"] = error
     if (shown := await _shown_retry(tx.connection, turn)) is not None:
         result["replaces"] = shown
-    report = None if state is TurnState.COMPLETED else await post_report(tx, turn)
+    report = await post_report(tx, turn) if output is None else None
     tx.emit(Event.now(END_KINDS[state], turn.conversation, result, turn=turn.id))
     if turn.notify:
         finished = finished_data(turn, result | (report or {}), files)

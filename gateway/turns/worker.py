@@ -356,7 +356,7 @@ class TurnWorker:
     async def _end(attempt: TurnAttempt, state: TurnState, error: str) -> None:
         await attempt.save_files()
         async with attempt.begin("turn.settle", last=True) as tx:
-            await attempt.settle(tx, state, error=error)
+            await attempt.settle(tx, state, output=attempt.answer, error=error)
 
     @staticmethod
     async def _release(attempt: TurnAttempt) -> None:

@@ -77,6 +77,20 @@ class CutOffAgent(Agent):
         yield Finished(output="the answer")
 
 
+@dataclass
+class LateStopAgent(Agent):
+    """An agent whose turn is stopped after its answer, while the end of the turn is prepared."""
+
+    stop: Callable[[str], None] | None = None
+
+    async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
+        """Answer, and be stopped as soon as the attempt waits for anything."""
+        assert self.stop is not None
+        yield MessageCompleted(text="the comment on pigeon")
+        self.stop(turn_input.turn)
+        yield Finished(output="the comment on pigeon")
+
+
 @pytest.fixture
 async def harness(database: Database, tmp_path: Path) -> TurnWorkerHarness:
     """A conversation with a chat."""
@@ -208,6 +222,19 @@ async def test_a_job_is_reported_once_and_its_comment_follows(harness: TurnWorke
     assert (last.data["state"], last.data["output"]) == ("completed", "the comment")
     assert early.data["resultId"] == last.data["resultId"] == turn.job
     assert [part.text for part in await chat_parts(harness) if "pigeon" in part.text] == reports
+
+
+async def test_a_follow_up_that_is_stopped_after_its_answer_has_no_report(harness: TurnWorkerHarness) -> None:
+    """The chat and `agent.finished` get the answer alone, which says what the report would."""
+    turn, agent = await add_follow_up(harness), LateStopAgent()
+    async with harness.running(agent) as worker:
+        agent.stop = worker.cancel_local
+        await harness.wake()
+        stopped = await harness.wait_for_state(turn, TurnState.CANCELLED)
+    assert stopped.output == "the comment on pigeon"
+    assert [part.text for part in await chat_parts(harness)] == ["the comment on pigeon", "Stopped."]
+    (finished,) = of_type(await events_of(harness, turn), EventType.AGENT_FINISHED)
+    assert (finished.data["state"], finished.data["output"]) == ("cancelled", "the comment on pigeon")
 
 
 async def test_a_chat_has_one_message_about_all_retries(harness: TurnWorkerHarness) -> None:

@@ -135,14 +135,14 @@ class TurnWorkerHarness:
         )
 
     @asynccontextmanager
-    async def running(self, agent: Agent) -> AsyncIterator[None]:
+    async def running(self, agent: Agent) -> AsyncIterator[TurnWorker]:
         """Run turns until the block ends."""
-        stop = asyncio.Event()
+        stop, worker = asyncio.Event(), self.worker(agent)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.worker(agent).run(stop))
+            group.create_task(worker.run(stop))
             group.create_task(self.transactions.run(stop))
             try:
-                yield
+                yield worker
             finally:
                 stop.set()
 
