@@ -69,9 +69,10 @@ async def test_missing_isolation_is_logged(tmp_path: Path, capfd: pytest.Capture
 
 
 def _unprivileged_python() -> list[str]:
-    """Return how to run this interpreter as the user `nobody`; [] if that is not possible."""
+    """Return how to run this interpreter as `nobody`, who can gain no privileges; [] if impossible."""
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    drop = ["setpriv", "--reuid", str(UNPRIVILEGED), "--regid", str(UNPRIVILEGED), "--clear-groups"]
+    user = ["--reuid", str(UNPRIVILEGED), "--regid", str(UNPRIVILEGED), "--clear-groups"]
+    drop = ["setpriv", *user, "--no-new-privs"]
     path = os.pathsep.join(entry for entry in sys.path if entry)
     for python in (sys.executable, shutil.which(name, path="/usr/bin:/usr/local/bin")):
         argv = [*drop, "env", f"PYTHONPATH={path}", "PYTHONDONTWRITEBYTECODE=1", python or "/nowhere"]
@@ -139,7 +140,7 @@ exec "$@"
 async def test_an_ordinary_user_in_a_container_has_networked_sandboxes(
     ordinary_user: tuple[list[str], ProviderRig],
 ) -> None:
-    """Pasta's pid namespace lies between: commands run, and a time-out ends all that they started."""
+    """As in compose.yaml no privileges can be gained. A time-out ends all that a command started."""
     python, rig = ordinary_user
     body = (
         "spec = replace(spec, network=Network.ALLOW_ALL);"

@@ -74,6 +74,17 @@ async def test_no_service_of_this_machine_is_reachable(variant: str, tmp_path: P
 
 
 @pytest.mark.usefixtures("networking")
+async def test_a_command_ignores_no_signals(tmp_path: Path) -> None:
+    """A program that writes to a closed pipe ends without an error, as it does in other sandboxes."""
+    rig = VARIANTS["host"]["control_groups"](tmp_path)
+    async with rig.open() as provider:
+        sandbox = await provider.create(rig.spec(network=Network.ALLOW_ALL))
+        result = await sandbox.run(ExecRequest(script="yes | head -n 1; echo ${PIPESTATUS[0]}"))
+        await provider.destroy(sandbox.id)
+    assert (result.stdout, result.stderr) == (b"y\n141\n", b"")
+
+
+@pytest.mark.usefixtures("networking")
 async def test_private_and_metadata_addresses_are_rejected(tmp_path: Path) -> None:
     """Over TCP and UDP a sandbox gets the error at once; name servers can be reached at port 53."""
     attempts = [[address, port] for address in CLOSED for port in (53, 80)]

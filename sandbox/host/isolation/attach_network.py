@@ -1,12 +1,11 @@
 """Give a command a network namespace that pasta connects, then become the command. Imports one file of ours.
 
-A gateway that runs as root cannot start bubblewrap below pasta: pasta gives up root, or its user namespace
-keeps bubblewrap from making one. So this program makes the namespace, and pasta attaches to it from outside.
-Otherwise pasta runs this program inside its namespace. In both cases no route leads to link-local addresses,
-where clouds answer with credentials, nor to the other addresses of this machine.
+This program makes the namespace, and pasta attaches to it from outside: below pasta bubblewrap could make no
+namespaces where pasta gives up root, or where the process may gain no privileges. A gateway without root
+makes a user namespace too, in which it keeps its number. No route leads to link-local addresses, where
+clouds answer with credentials, nor to the other addresses of this machine.
 
-    attach_network.py outside PASTA OPTION… -- ADDRESSES FILTER COMMAND…   as root: make it, attach pasta
-    attach_network.py inside ADDRESSES FILTER COMMAND…                     below pasta: only close it
+    attach_network.py PASTA OPTION… -- ADDRESSES FILTER COMMAND…
 
 ADDRESSES are the further addresses to block, with commas. FILTER is a packet filter as netlink messages in
 base64, or nothing. Its rules hold for every program in the namespace, and none of them can change it.
@@ -20,15 +19,15 @@ import fcntl
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from importlib.machinery import SourceFileLoader
 from ipaddress import IPv4Network
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
-_CLONE_NEWNS, _CLONE_NEWNET = 0x0002_0000, 0x4000_0000
+_CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWNET = 0x0002_0000, 0x1000_0000, 0x4000_0000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 1 << 12, 1 << 14, 1 << 18
 _PR_SET_PDEATHSIG = 1
 _SIOCADDRT = 0x890B
@@ -36,7 +35,7 @@ _ROUTE_UP, _ROUTE_REJECT = 0x0001, 0x0200
 _READY_SECONDS = 5.0
 _PAUSE_SECONDS = 0.005
 _MOUNT_POINT = "/mnt"
-"""Any directory will do: what is mounted there is visible to this process only, and removed again."""
+"""Any directory will do: what is mounted there is visible to pasta only."""
 
 BLOCKED = ("169.254.0.0/16", "100.100.100.200/32", "192.0.0.192/32")
 """Addresses at which clouds serve credentials; the whole of link-local is among them."""
@@ -68,15 +67,12 @@ class _RouteEntry(ctypes.Structure):
 
 def main() -> None:
     """Prepare the network as `sys.argv` says and become the command; exit with a reason if that fails."""
-    mode, *rest = sys.argv[1:]
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by this interpreter
+        signal.signal(ignored, signal.SIG_DFL)
+    end = sys.argv.index("--")
+    pasta, (addresses, packet_filter, *command) = sys.argv[1:end], sys.argv[end + 1 :]
     try:
-        if mode == "outside":
-            end = rest.index("--")
-            _attach(rest[:end])
-            rest = rest[end + 1 :]
-        else:
-            _show_own_processes()
-        addresses, packet_filter, command = rest[0], rest[1], rest[2:]
+        _attach(pasta)
         for network in (*BLOCKED, *filter(None, addresses.split(","))):
             _reject(IPv4Network(network))
         if packet_filter:
@@ -86,52 +82,70 @@ def main() -> None:
         sys.exit(f"the network namespace cannot be prepared: {error}")
 
 
-def _show_own_processes() -> None:
-    """Mount a /proc of pasta's pid namespace, where bubblewrap looks for the process that it made."""
-    _check(_libc.unshare(_CLONE_NEWNS))
-    _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
-    _check(_libc.mount(b"proc", b"/proc", b"proc", 0, None))
-
-
 def _attach(pasta: list[str]) -> None:
     """Enter a new network namespace that pasta connects; pasta ends with this process."""
-    host = os.open("/proc/self/ns/net", os.O_RDONLY)
+    is_root, user, group = os.geteuid() == 0, os.geteuid(), os.getegid()
+    is_made, say_made = os.pipe()
+    helper = os.fork()
+    if helper == 0:
+        os.close(say_made)
+        _run_pasta(pasta, is_made, is_root=is_root)
+    _check(_libc.unshare(_CLONE_NEWNET if is_root else _CLONE_NEWNET | _CLONE_NEWUSER))
+    if not is_root:
+        _keep_numbers(user, group)
+    os.write(say_made, b"\0")
+    os.close(say_made)
+    os.close(is_made)
+    _wait_until_connected(helper, pasta[0])
+
+
+def _run_pasta(pasta: list[str], is_made: int, *, is_root: bool) -> NoReturn:
+    """Become pasta for the parent's namespaces as soon as they are made; end if they are not."""
+    parent = f"/proc/{os.getppid()}/ns"
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if not os.read(is_made, 1):
+        os._exit(1)
+    try:
+        own = ["--runas", "0", "--netns-only"] if is_root else ["--userns", f"{parent}/user"]
+        network = _mount(f"{parent}/net") if is_root else f"{parent}/net"
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        os.execv(pasta[0], [*pasta, *own, "--netns", network])  # noqa: S606 - the operator's program
+    except OSError as error:
+        os.write(2, f"{pasta[0]}: {error}\n".encode())
+        os._exit(1)
+
+
+def _mount(namespace: str) -> str:
+    """Mount a namespace where only this process sees it: pasta of root gives up the right to open it."""
+    name = Path(_MOUNT_POINT, "net")
     _check(_libc.unshare(_CLONE_NEWNS))
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
-    _check(_libc.unshare(_CLONE_NEWNET))
-    own = os.open("/proc/self/ns/net", os.O_RDONLY)
     _check(_libc.mount(b"none", _MOUNT_POINT.encode(), b"tmpfs", 0, b"size=4k"))
-    name = Path(_MOUNT_POINT, "net")
     name.touch()
-    _check(_libc.mount(b"/proc/self/ns/net", os.fsencode(name), None, _MS_BIND, None))
-    _check(_libc.setns(host, _CLONE_NEWNET))
-    process = subprocess.Popen(  # noqa: S603 - the operator's program
-        [*pasta, "--netns", str(name)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
-    )
-    _check(_libc.setns(own, _CLONE_NEWNET))
-    _wait_until_connected(process, pasta[0])
-    for mounted in (os.fsencode(name), _MOUNT_POINT.encode()):
-        _check(_libc.umount2(mounted, 2))
-    os.close(host)
-    os.close(own)
+    _check(_libc.mount(namespace.encode(), os.fsencode(name), None, _MS_BIND, None))
+    return str(name)
 
 
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def _keep_numbers(user: int, group: int) -> None:
+    """Map this user and group to themselves in the new user namespace."""
+    Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
+    Path("/proc/self/uid_map").write_text(f"{user} {user} 1", encoding="ascii")
+    Path("/proc/self/gid_map").write_text(f"{group} {group} 1", encoding="ascii")
 
 
-def _wait_until_connected(process: subprocess.Popen[bytes], program: str) -> None:
+def _wait_until_connected(helper: int, program: str) -> None:
     """Wait for the default route, which pasta adds last; raises OSError if pasta ends before."""
     until = time.monotonic() + _READY_SECONDS
     while time.monotonic() < until:
         routes = Path("/proc/self/net/route").read_text(encoding="ascii")
         if any(line.split()[1:2] == ["00000000"] for line in routes.splitlines()):
             return
-        if process.poll() is not None:
-            raise OSError(f"{program} ended with {process.returncode}")
+        ended, status = os.waitpid(helper, os.WNOHANG)
+        if ended:
+            raise OSError(f"{program} ended with {os.waitstatus_to_exitcode(status)}")
         time.sleep(_PAUSE_SECONDS)
     raise OSError("no default route appeared: this machine may have none")
 

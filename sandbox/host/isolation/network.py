@@ -44,7 +44,6 @@ class Networking:
     """The way to connect sandboxes. Without `pasta` there are none: they would share the host's network."""
 
     pasta: tuple[str, ...] = ()
-    is_root: bool = False
     resolver: Path | None = None
     is_filtered: bool = True
     reachable: tuple[IpNetwork, ...] = ()
@@ -58,9 +57,7 @@ class Networking:
     def wrapper(self) -> list[str]:
         """Return the command line before that of bubblewrap; it blocks the host's present addresses."""
         closed = (",".join(f"{address}/32" for address in own_addresses()), self._packet_filter())
-        if self.is_root:
-            return [*_ATTACH, "outside", *self.pasta, "--runas", "0", "--netns-only", "--", *closed]
-        return [*self.pasta, "--", *_ATTACH, "inside", *closed]
+        return [*_ATTACH, *self.pasta, "--", *closed]
 
     def _packet_filter(self) -> str:
         """Return the messages that load the filter, in base64; nothing if the operator wants none."""
@@ -94,7 +91,6 @@ def find(
         return Networking(resolver=resolver)
     found = Networking(
         pasta=(program, *_OPTIONS, *_NO_PORTS),
-        is_root=os.getuid() == 0,
         resolver=resolver,
         is_filtered=is_filtered,
         reachable=reachable,

@@ -171,8 +171,6 @@ class Run:
 
     def _namespace_init(self) -> int | None:
         """Return the first process of the run's pid namespace if it is alive, and its number is known."""
-        if self._launch.below_pasta:
-            return None
         self._status.read_available()
         pid = self._read_status().get("child-pid")
         return pid if pid is not None and is_namespace_init(pid) else None

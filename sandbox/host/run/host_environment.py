@@ -103,8 +103,7 @@ class HostEnvironment:
         suffix = [*process_prefix, *self._forwarder(spec), "/bin/bash", "-c", script]
         if self.binary is None:
             return self._plain_launch(spec, paths, group, prefix=prefix, suffix=suffix)
-        networked = spec.network is Network.ALLOW_ALL
-        outer = self.networking.wrapper() if networked else ()
+        outer = self.networking.wrapper() if spec.network is Network.ALLOW_ALL else ()
         return Launch(
             prefix=prefix,
             program=[*outer, str(self.binary)],
@@ -112,7 +111,6 @@ class HostEnvironment:
             secret=bubblewrap.arguments(spec, self._mounts(spec, paths)),
             environment={},
             group=group,
-            below_pasta=networked and not self.networking.is_root,
         )
 
     def _forwarder(self, spec: SandboxSpec) -> list[str]:

@@ -15,10 +15,7 @@ from sandbox.host.run.spawn import ChildProcess, Program, spawn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How to start a run; `secret` holds bubblewrap arguments, passed by a descriptor.
-
-    With `below_pasta` bubblewrap is in a pid namespace of pasta's, so its numbers of processes are not ours.
-    """
+    """How to start a run; `secret` holds bubblewrap arguments, passed by a descriptor."""
 
     prefix: Sequence[str]
     program: Sequence[str]
@@ -27,7 +24,6 @@ class Launch:
     environment: dict[str, str]
     group: Cgroup
     directory: str = "/"
-    below_pasta: bool = False
 
     def argv(self, passed: Sequence[int]) -> list[str]:
         """Return the whole command line; `passed` are the numbers of the descriptors for bubblewrap."""
