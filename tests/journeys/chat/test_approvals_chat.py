@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from bot_messages import wait_until_settled
 from channels.telegram.simulator import Simulator
 from channels.telegram.simulator.world import Post
 from gateway_process import GatewayProcess
@@ -27,23 +27,13 @@ async def chat_gateway(tmp_path: Path) -> AsyncIterator[ChatGateway]:
             yield platform, process
 
 
-async def wait_until_delivered(process: GatewayProcess) -> None:
-    """Wait until the gateway has recorded all its sends."""
-    async with asyncio.timeout(20), process.http() as session:
-        states = {"pending"}
-        while states != {"delivered"}:
-            async with session.get("/deliveries") as answer:
-                states = {one["state"] for one in (await answer.json())["items"]}
-            await asyncio.sleep(0.05)
-
-
 async def wait_for_approval_message(
     platform: Simulator, process: GatewayProcess, command: str
 ) -> tuple[Post, str]:
     """Have the model ask for a command; returns the question's message and the approval's id."""
     text = await send_and_wait(platform, f"run: {command}", containing="May I run this?")
     (post,) = [post for post in platform.messages(CHAT) if post.text == text]
-    await wait_until_delivered(process)
+    await wait_until_settled(process)
     found = re.search(r"apr_\w+", text)
     assert found is not None, text
     return post, found.group()

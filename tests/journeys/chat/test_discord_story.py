@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from channels.discord.simulator import Post, Simulator
+from bot_messages import (
+    wait_for_bot_message,
+    wait_until_delivered,
+    wait_until_draft_recorded,
+    wait_until_settled,
+)
+from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
 from gateway_process import GatewayProcess, channel_env, gateway
 from openai_server import OpenAIServer
@@ -43,51 +48,6 @@ async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayP
     async with gateway(tmp_path / "data", env=settings_of(platform)) as process:
         assert platform.sessions.identified == 1, "ready means that what is said is heard"
         yield process
-
-
-async def until_delivered(process: GatewayProcess, count: int) -> None:
-    """Wait until so many deliveries are recorded as delivered."""
-    async with asyncio.timeout(30), process.http() as session:
-        while True:
-            async with session.get("/deliveries") as answer:
-                found = (await answer.json())["items"]
-            if sum(one["state"] == "delivered" for one in found) >= count:
-                return
-            await asyncio.sleep(0.05)
-
-
-async def wait_until_settled(process: GatewayProcess) -> None:
-    """Wait until no delivery is open."""
-    async with asyncio.timeout(30), process.http() as session:
-        states = {"pending"}
-        while states != {"delivered"}:
-            async with session.get("/deliveries") as answer:
-                states = {one["state"] for one in (await answer.json())["items"]}
-            await asyncio.sleep(0.05)
-
-
-async def until_recorded(data: Path) -> None:
-    """Wait until the gateway has written down where its draft shows."""
-    async with asyncio.timeout(10):
-        while True:
-            with closing(sqlite3.connect(f"file:{data / 'dovecote.db'}?mode=ro", uri=True)) as connection:
-                if connection.execute("SELECT 1 FROM drafts WHERE platform_id IS NOT NULL").fetchone():
-                    return
-            await asyncio.sleep(0.02)
-
-
-async def wait_for_bot_message(platform: Simulator, text: str) -> Post:
-    """Wait for a message of the bot that holds these words."""
-
-    def found() -> list[Post]:
-        return [post for post in platform.messages() if text in post.text]
-
-    try:
-        await platform.wait_until(lambda: bool(found()), seconds=30)
-    except TimeoutError:
-        texts = [post.text for post in platform.messages()]
-        raise AssertionError(f"nobody said {text!r}: {texts}") from None
-    return found()[-1]
 
 
 def files(platform: Simulator) -> list[tuple[str, bytes, int]]:
@@ -142,14 +102,14 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(
     ):
         await ask(platform, thread, mode, "tell me a story")
         story = await wait_for_bot_message(platform, PARTIAL_STORY)
-        await until_recorded(process.data)
+        await wait_until_draft_recorded(process.data)
         await process.kill()
         await process.start()
         await set_endpoint(platform, process, mode)
         story = await wait_for_bot_message(platform, FULL_STORY)
         await ask(platform, thread, mode, "start the job")
         question = await wait_for_bot_message(platform, "May I run this?")
-        await until_delivered(process, 2)
+        await wait_until_delivered(process, 2)
         await process.kill()
         await process.start()
         opened = await platform.press(thread, question.id, "Approve with comment…")
@@ -157,7 +117,7 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(
         await platform.submit(opened, "but only once")
         await wait_for_bot_message(platform, "It is under way.")
         decided = await wait_for_bot_message(platform, "Approved by")
-        await until_delivered(process, 3)
+        await wait_until_delivered(process, 3)
         await process.kill()
         await process.start()
         await wait_for_bot_message(platform, "The job said: pigeon")
@@ -197,7 +157,7 @@ async def test_what_was_said_while_the_gateway_was_down_is_answered(
     """The session is resumed with its commands; if it is over, the channel and private talk are read."""
     await platform.say(CHAT, "!echo before")
     await platform.wait_for_messages(1, chat=CHAT)
-    await until_delivered(running, 1)
+    await wait_until_delivered(running, 1)
     await running.kill()
     asked = await platform.command(ROOM, "status")
     await platform.say(CHAT, "!echo replayed")
@@ -206,7 +166,7 @@ async def test_what_was_said_while_the_gateway_was_down_is_answered(
     _, replayed = await platform.wait_for_messages(2, chat=CHAT, seconds=60)
     assert "replayed" in replayed.text
     assert (platform.sessions.identified, platform.sessions.resumed) == (1, 1)
-    await until_delivered(running, 2)
+    await wait_until_delivered(running, 2)
     await running.kill()
     platform.sessions.clear()
     await platform.say(ROOM, f"<@{platform.world.bot['id']}> !echo patience")
@@ -255,7 +215,7 @@ async def test_a_kill_between_send_and_record_says_it_once(
     await platform.say(CHAT, "!echo pigeon")
     assert await running.wait_for_exit() == -9
     await running.start()
-    await until_delivered(running, 1)
+    await wait_until_delivered(running, 1)
     sends = [fields for name, path, fields in platform.calls if name == "create" and str(CHAT) in path]
     assert len(sends) == 2
     assert len({fields["nonce"] for fields in sends}) == 1
@@ -302,14 +262,14 @@ async def test_two_bots_live_in_one_gateway_through_kill_9(platform: Simulator, 
             await place.say(CHAT, f"!echo first {name}")
         for place in both.values():
             await place.wait_for_messages(1, chat=CHAT, seconds=60)
-        await until_delivered(process, 2)
+        await wait_until_delivered(process, 2)
         await process.kill()
         for name, place in both.items():
             await place.say(CHAT, f"!echo missed {name}")
         await process.start()
         for place in both.values():
             await place.wait_for_messages(2, chat=CHAT, seconds=60)
-        await until_delivered(process, 4)
+        await wait_until_delivered(process, 4)
     for name, place in both.items():
         texts = [post.text for post in place.messages()]
         assert [f"{when} {name}" in text for when, text in zip(("first", "missed"), texts, strict=True)] == [

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import sqlite3
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+from bot_messages import wait_until_draft_recorded
 from channels.telegram.simulator import Simulator, simulate
 from gateway_process import GatewayProcess, channel_env, gateway
 from openai_server import OpenAIServer, ScriptedTurn
@@ -41,23 +40,13 @@ def visible_texts(platform: Simulator, chat: int = CHAT) -> list[str]:
     return [post.text for post in platform.messages(chat)]
 
 
-async def until_recorded(data: Path) -> None:
-    """Wait until the gateway has written down where its draft shows."""
-    async with asyncio.timeout(10):
-        while True:
-            with closing(sqlite3.connect(f"file:{data / 'dovecote.db'}?mode=ro", uri=True)) as connection:
-                if connection.execute("SELECT 1 FROM drafts WHERE platform_id IS NOT NULL").fetchone():
-                    return
-            await asyncio.sleep(0.02)
-
-
 async def test_a_growing_reply_outlives_the_gateway_as_one_message(tmp_path: Path) -> None:
     """A draft shows, the gateway is killed in mid-sentence, and later the same message is finished."""
     script = [ScriptedTurn(text=PARTIAL_STORY, fault="stall"), ScriptedTurn(text=FULL_STORY)]
     async with open_gateway(tmp_path / "data", script) as (process, platform):
         await platform.say(GROUP, "tell me a story", user=7)
         await platform.wait_for_messages(1, chat=GROUP, seconds=30)
-        await until_recorded(process.data)
+        await wait_until_draft_recorded(process.data)
         await process.kill()
         await process.start()
         await platform.wait_until(lambda: visible_texts(platform, GROUP) == [FULL_STORY], seconds=30)
@@ -71,7 +60,7 @@ async def test_a_stopped_reply_is_not_left_unfinished(tmp_path: Path) -> None:
     ):
         await platform.say(GROUP, "tell me a story", user=7)
         await platform.wait_for_messages(1, chat=GROUP, seconds=30)
-        await until_recorded(process.data)
+        await wait_until_draft_recorded(process.data)
         await platform.say(GROUP, "/stop", user=7)
         await platform.wait_until(lambda: "Stopped." in " ".join(visible_texts(platform, GROUP)), seconds=30)
         first, *_, last = visible_texts(platform, GROUP)

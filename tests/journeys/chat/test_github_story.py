@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bot_messages import wait_for_bot_message, wait_until_settled
 from channels.github.simulator import simulate
-from inbox_stories import kill_and_restart, open_story, wait_for_text, wait_until_settled
+from inbox_stories import kill_and_restart, open_story
 from story_model import FULL_STORY, PARTIAL_STORY
 
 
@@ -17,18 +18,18 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(tmp_path: Path) -> N
         async with open_story(platform, "github", settings, tmp_path / "data") as process:
             question = await platform.say("", "@dovecote tell me a story")
             await platform.say("", "Not you.")
-            await wait_for_text(platform, PARTIAL_STORY)
+            await wait_for_bot_message(platform, PARTIAL_STORY)
             await kill_and_restart(process)
-            await wait_for_text(platform, FULL_STORY)
+            await wait_for_bot_message(platform, FULL_STORY)
             await platform.say("", "@dovecote start the job")
-            asked = await wait_for_text(platform, "May I run this?")
+            asked = await wait_for_bot_message(platform, "May I run this?")
             await kill_and_restart(process)
             await platform.say("", asked.text.rpartition("\n")[2].partition(" or ")[0])
-            await wait_for_text(platform, "It is under way.")
+            await wait_for_bot_message(platform, "It is under way.")
             await kill_and_restart(process)
             assert await platform.redeliver() == 200
-            await wait_for_text(platform, "The job said: pigeon")
-            await wait_for_text(platform, "not accept files")
+            await wait_for_bot_message(platform, "The job said: pigeon")
+            await wait_for_bot_message(platform, "not accept files")
             await wait_until_settled(process, 4)
             await platform.wait_until(lambda: "rocket" in [one for one, _ in question.reactions.values()])
     texts = [one.text for one in platform.messages()]

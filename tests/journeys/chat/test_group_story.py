@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from bot_messages import wait_until_settled
 from gateway_process import GatewayProcess, channel_env, gateway, reserve_port
 from group_model import (
     BEGUN,
@@ -30,7 +31,7 @@ from group_model import (
 from group_room import ADA, BOB, CAROL, GroupRoom
 from group_rooms import open_group_room
 from openai_server import OpenAIServer
-from process_calls import call, wait_until_settled
+from process_calls import call
 
 PLATFORMS = ("telegram", "slack", "discord", "github", "zalo", "pancake")
 ADMIN = "an-admin-key-of-the-group-story-0123456789"

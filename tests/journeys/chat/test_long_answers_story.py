@@ -7,10 +7,11 @@ from typing import Any
 
 import aiohttp
 
+from bot_messages import wait_for_bot_message
 from channels.pancake.simulator import simulate as simulate_pancake
 from channels.pancake.simulator.simulator import COMMENTS
 from channels.zalo.simulator import simulate
-from inbox_stories import open_story, wait_for_text
+from inbox_stories import open_story
 from openai_server import ScriptedTurn
 
 LINES = [f"Line {number} of the answer, with some further words." for number in range(200)]
@@ -28,7 +29,7 @@ async def test_a_long_answer_arrives_whole_where_no_file_can_be_sent(tmp_path: P
         open_story(platform, "zalo", platform.settings(), tmp_path / "data", answer_at_length),
     ):
         await platform.say("", "tell me everything")
-        await wait_for_text(platform, LINES[-1])
+        await wait_for_bot_message(platform, LINES[-1])
     said = "\n".join(one.text for one in platform.messages())
     assert [line for line in said.split("\n") if line] == LINES
 
@@ -39,7 +40,7 @@ async def test_a_long_answer_below_a_comment_has_a_link_to_the_whole(tmp_path: P
         settings = platform.settings(page_name="The Loft")
         async with open_story(platform, "pancake", settings, tmp_path / "data", answer_at_length):
             await platform.write(COMMENTS, "@The Loft tell me everything")
-            said = await wait_for_text(platform, "comments take no files")
+            said = await wait_for_bot_message(platform, "comments take no files")
             link = said.text.partition("some days: ")[2].partition("\n")[0]
             async with aiohttp.ClientSession() as session:
                 async with session.get(link) as answer:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bot_messages import wait_for_bot_message, wait_until_settled
 from channels.pancake.simulator import simulate
 from channels.pancake.simulator.simulator import AGENT, COMMENTS, INBOX
-from inbox_stories import (
-    kill_and_restart,
-    open_story,
-    wait_for_question,
-    wait_for_text,
-    wait_until_settled,
-)
+from inbox_stories import kill_and_restart, open_story, wait_for_question
 from openai_server import ScriptedTurn
 from story_model import FULL_STORY, StoryModel
 
@@ -32,15 +27,15 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(tmp_path: Path) -> N
             await platform.say("", "start the job")
             assert platform.hook_statuses.pop() == platform.hook_statuses.pop() == 502
             await process.start()
-            await wait_for_text(platform, FULL_STORY)
-            asked = await wait_for_text(platform, "May I run this?")
+            await wait_for_bot_message(platform, FULL_STORY)
+            asked = await wait_for_bot_message(platform, "May I run this?")
             await wait_until_settled(process, 2)
             await kill_and_restart(process)
             await platform.say("", asked.text.rpartition("\n")[2].partition(" or ")[0])
-            await wait_for_text(platform, "It is under way.")
+            await wait_for_bot_message(platform, "It is under way.")
             await wait_until_settled(process, 3)  # Pancake cannot be asked whether it got a message
             await kill_and_restart(process)
-            await wait_for_text(platform, "The job said: pigeon")
+            await wait_for_bot_message(platform, "The job said: pigeon")
             await platform.wait_until(lambda: bool(platform.uploads))
             await wait_until_settled(process, 4)
     texts = [one.text for one in platform.messages()]

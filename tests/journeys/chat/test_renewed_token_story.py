@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from bot_messages import wait_for_bot_message
 from channels.zalo.simulator import simulate
 from gateway_process import gateway
-from inbox_stories import wait_for_text
 from turn_requests import poll_until
 
 NEW_TOKEN = "4242001:another-simulated-token"
@@ -36,7 +36,7 @@ async def test_what_waits_is_sent_once_the_token_is_replaced(tmp_path: Path) -> 
         renewed = {"settings": platform.settings(token=NEW_TOKEN)}
         async with session.patch(f"/accounts/me/channels/{number}", json=renewed) as answer:
             assert answer.status == 200
-        await wait_for_text(platform, "pigeon")
+        await wait_for_bot_message(platform, "pigeon")
 
 
 async def test_a_lost_refresh_token_is_shown_with_its_remedy(tmp_path: Path) -> None:
@@ -62,5 +62,5 @@ async def test_a_lost_refresh_token_is_shown_with_its_remedy(tmp_path: Path) -> 
         renewed = {"settings": platform.settings(platform="oa", refresh_token=platform.refresh)}
         async with session.patch(f"/accounts/me/channels/{number}", json=renewed) as answer:
             assert answer.status == 200
-        await wait_for_text(platform, "pigeon")
+        await wait_for_bot_message(platform, "pigeon")
         await poll_until(process, status, lambda found: found["state"] == "receiving")

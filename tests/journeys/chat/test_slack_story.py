@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from bot_messages import (
+    wait_for_bot_message,
+    wait_until_delivered,
+    wait_until_draft_recorded,
+    wait_until_settled,
+)
 from channels.slack.simulator import Post, Simulator
 from channels.slack.simulator.api.rate_limits import Rate
 from channels.slack.simulator.run import simulate
@@ -50,51 +54,6 @@ async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayP
         yield process
 
 
-async def until_delivered(process: GatewayProcess, count: int) -> None:
-    """Wait until so many deliveries are recorded as delivered."""
-    async with asyncio.timeout(30), process.http() as session:
-        while True:
-            async with session.get("/deliveries") as answer:
-                found = (await answer.json())["items"]
-            if sum(one["state"] == "delivered" for one in found) >= count:
-                return
-            await asyncio.sleep(0.05)
-
-
-async def wait_until_settled(process: GatewayProcess) -> None:
-    """Wait until no delivery is open."""
-    async with asyncio.timeout(30), process.http() as session:
-        states = {"pending"}
-        while states != {"delivered"}:
-            async with session.get("/deliveries") as answer:
-                states = {one["state"] for one in (await answer.json())["items"]}
-            await asyncio.sleep(0.05)
-
-
-async def until_recorded(data: Path) -> None:
-    """Wait until the gateway has written down where its draft shows."""
-    async with asyncio.timeout(30):
-        while True:
-            with closing(sqlite3.connect(f"file:{data / 'dovecote.db'}?mode=ro", uri=True)) as connection:
-                if connection.execute("SELECT 1 FROM drafts WHERE platform_id IS NOT NULL").fetchone():
-                    return
-            await asyncio.sleep(0.02)
-
-
-async def wait_for_bot_message(platform: Simulator, text: str) -> Post:
-    """Wait for a message of the bot that holds these words."""
-
-    def found() -> list[Post]:
-        return [post for post in platform.messages(ROOM) if text in post.text]
-
-    try:
-        await platform.wait_until(lambda: bool(found()), seconds=30)
-    except TimeoutError:
-        texts = [post.text for post in platform.messages(ROOM)]
-        raise AssertionError(f"nobody said {text!r}: {texts}") from None
-    return found()[-1]
-
-
 def streaming(platform: Simulator) -> list[Post]:
     """Return the messages whose streams have not ended."""
     return [post for post in platform.messages(ROOM) if post.streaming]
@@ -125,14 +84,14 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(
         env["OPENAI_API_KEY"] = "loopback"
         async with open_gateway(platform, tmp_path / "data", mode=mode, **env) as process:
             thread = await platform.say(ROOM, "<@U0BOT> tell me a story")
-            story = await wait_for_bot_message(platform, PARTIAL_STORY)
+            story = await wait_for_bot_message(platform, PARTIAL_STORY, room=ROOM)
             assert story.streaming is not None
-            await until_recorded(process.data)
+            await wait_until_draft_recorded(process.data)
             await kill_and_restart(process)
-            await wait_for_bot_message(platform, FULL_STORY)
+            await wait_for_bot_message(platform, FULL_STORY, room=ROOM)
             await platform.say(ROOM, "<@U0BOT> start the job", thread=thread)
-            question = await wait_for_bot_message(platform, "May I run this?")
-            await until_delivered(process, 2)
+            question = await wait_for_bot_message(platform, "May I run this?", room=ROOM)
+            await wait_until_delivered(process, 2)
             await kill_and_restart(process)
             deny, approve = "deny_with:", "approve_with:"
             values = [button["value"] for button in question.buttons]
@@ -141,11 +100,11 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(
             await platform.press(ROOM, question.ts, wanted)
             await platform.wait_until(lambda: bool(platform.open_modals()), seconds=20)
             await platform.submit("but only once")
-            await wait_for_bot_message(platform, "It is under way.")
+            await wait_for_bot_message(platform, "It is under way.", room=ROOM)
             await platform.wait_until(lambda: question.buttons == [], seconds=30)
-            await until_delivered(process, 3)
+            await wait_until_delivered(process, 3)
             await kill_and_restart(process)
-            await wait_for_bot_message(platform, "The job said: pigeon")
+            await wait_for_bot_message(platform, "The job said: pigeon", room=ROOM)
             await platform.wait_until(lambda: bool(files(platform)), seconds=30)
             await wait_until_settled(process)
             await platform.wait_until(lambda: not streaming(platform), seconds=60)
@@ -164,10 +123,10 @@ async def test_a_thumb_under_the_question_decides(platform: Simulator, tmp_path:
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
         async with open_gateway(platform, tmp_path / "data", OPENAI_API_KEY="loopback", **env) as process:
             await platform.say(ROOM, "<@U0BOT> start the job")
-            question = await wait_for_bot_message(platform, "May I run this?")
-            await until_delivered(process, 1)
+            question = await wait_for_bot_message(platform, "May I run this?", room=ROOM)
+            await wait_until_delivered(process, 1)
             await platform.react(ROOM, question.ts, "+1::skin-tone-3")
-            await wait_for_bot_message(platform, "It is under way.")
+            await wait_for_bot_message(platform, "It is under way.", room=ROOM)
             await platform.wait_until(lambda: "Approved by" in question.text, seconds=20)
 
 

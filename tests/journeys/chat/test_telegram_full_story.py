@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from bot_messages import wait_for_bot_message, wait_until_settled
 from channels.telegram.simulator import Simulator, simulate
-from channels.telegram.simulator.world import Post
 from gateway_process import GatewayProcess, channel_env
 from nats_servers import free_ports
 from openai_server import OpenAIServer
@@ -37,26 +36,6 @@ async def open_gateway(
         await process.stop()
 
 
-async def wait_for_bot_message(platform: Simulator, chat: int, text: str) -> Post:
-    """Wait until the bot has sent this text to a room."""
-
-    def found() -> list[Post]:
-        return [post for post in platform.messages(chat) if text in post.text]
-
-    await platform.wait_until(lambda: bool(found()), seconds=40)
-    return found()[0]
-
-
-async def wait_until_delivered(process: GatewayProcess) -> None:
-    """Wait until the gateway has recorded all its sends."""
-    async with asyncio.timeout(30), process.http() as session:
-        states = {"pending"}
-        while states != {"delivered"}:
-            async with session.get("/deliveries") as answer:
-                states = {one["state"] for one in (await answer.json())["items"]}
-            await asyncio.sleep(0.05)
-
-
 @pytest.mark.parametrize(("mode", "place"), [("polling", "private"), ("webhook", "topic")])
 async def test_from_the_question_to_the_file_through_kill_9(tmp_path: Path, mode: str, place: str) -> None:
     """Everything is sent once, in the place of the question, in every ingress mode, through a kill."""
@@ -70,18 +49,18 @@ async def test_from_the_question_to_the_file_through_kill_9(tmp_path: Path, mode
             await wait_until_story_visible(platform, chat)
             await process.kill()
             await process.start()
-            await wait_for_bot_message(platform, chat, FULL_STORY)
+            await wait_for_bot_message(platform, FULL_STORY, room=chat)
             await platform.say(chat, "start the job", user=7, thread=topic)
-            question = await wait_for_bot_message(platform, chat, "May I run this?")
-            await wait_until_delivered(process)
+            question = await wait_for_bot_message(platform, "May I run this?", room=chat)
+            await wait_until_settled(process)
             await process.kill()
             await process.start()
             await platform.press(chat, question.id, question.buttons[0]["callback_data"], user=7)
-            await wait_for_bot_message(platform, chat, "It is under way.")
-            await wait_until_delivered(process)
+            await wait_for_bot_message(platform, "It is under way.", room=chat)
+            await wait_until_settled(process)
             await process.kill()
             await process.start()
-            await wait_for_bot_message(platform, chat, "The job said: pigeon")
+            await wait_for_bot_message(platform, "The job said: pigeon", room=chat)
             await platform.wait_until(lambda: bool(files(platform, chat)), seconds=40)
     posts = platform.messages(chat)
     assert files(platform, chat) == [b"a feather"]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bot_messages import wait_for_bot_message, wait_until_delivered
 from channels.telegram.simulator import Simulator, simulate
-from channels.telegram.simulator.world import Post
 from gateway_process import GatewayProcess, channel_env, gateway
 from nats_servers import free_ports
 
@@ -41,51 +40,30 @@ async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayP
         yield process
 
 
-async def wait_for_bot_message(platform: Simulator, text: str, *, chat: int) -> Post:
-    """Wait until the bot has sent this text to a room."""
-
-    def found() -> list[Post]:
-        return [post for post in platform.messages(chat) if text in post.text]
-
-    await platform.wait_until(lambda: bool(found()), seconds=25)
-    return found()[0]
-
-
-async def until_delivered(process: GatewayProcess, count: int) -> None:
-    """Wait until so many deliveries are recorded as delivered."""
-    async with asyncio.timeout(30), process.http() as session:
-        while True:
-            async with session.get("/deliveries") as answer:
-                found = (await answer.json())["items"]
-            if sum(one["state"] == "delivered" for one in found) >= count:
-                return
-            await asyncio.sleep(0.05)
-
-
 async def test_a_topics_job_comes_home_to_its_topic_through_kill_9(
     platform: Simulator, running: GatewayProcess
 ) -> None:
     """Each topic is a conversation: answer and late result arrive where the question was, with a reaction."""
     topic = await platform.topic(FORUM)
     asked = await platform.say(FORUM, "@dovecote_bot !&sleep 2; echo pigeon", user=7, thread=topic)
-    started = await wait_for_bot_message(platform, "Started job", chat=FORUM)
-    await until_delivered(running, 1)
+    started = await wait_for_bot_message(platform, "Started job", room=FORUM)
+    await wait_until_delivered(running, 1)
     done = [{"type": "emoji", "emoji": "👍"}]
     question = platform.world.posts[FORUM, asked]
     await platform.wait_until(lambda: question.raw.get("reactions") == done, seconds=25)
     await running.kill()
     await running.start()
-    result = await wait_for_bot_message(platform, "pigeon", chat=FORUM)
+    result = await wait_for_bot_message(platform, "pigeon", room=FORUM)
     assert (started.thread, result.thread) == (topic, topic)
 
 
 async def test_a_job_follows_its_group(platform: Simulator, running: GatewayProcess) -> None:
     """A group that becomes a supergroup while a job runs gets the result at its new id."""
     await platform.say(GROUP, "@dovecote_bot !&sleep 2; echo pigeon", user=7)
-    await wait_for_bot_message(platform, "Started job", chat=GROUP)
-    await until_delivered(running, 1)
+    await wait_for_bot_message(platform, "Started job", room=GROUP)
+    await wait_until_delivered(running, 1)
     new = await platform.migrate(GROUP)
-    assert (await wait_for_bot_message(platform, "pigeon", chat=new)).chat == new
+    assert (await wait_for_bot_message(platform, "pigeon", room=new)).chat == new
 
 
 async def test_an_order_in_a_group_needs_no_slash(platform: Simulator, running: GatewayProcess) -> None:
@@ -94,7 +72,7 @@ async def test_an_order_in_a_group_needs_no_slash(platform: Simulator, running: 
     first = (await platform.wait_for_messages(1, chat=GROUP))[0]
     await platform.say(GROUP, "/status@another_bot", user=7)
     await platform.say(GROUP, "/help@dovecote_bot", user=7)
-    await wait_for_bot_message(platform, "/new", chat=GROUP)
+    await wait_for_bot_message(platform, "/new", room=GROUP)
     assert len(platform.messages(GROUP)) == 2
     assert first.id == platform.messages(GROUP)[0].id
 
@@ -108,10 +86,10 @@ async def test_a_webhook_brings_an_album_as_one_message(platform: Simulator, tmp
     try:
         await process.start()
         await platform.send_album(PRIVATE, [b"one", b"two"], caption="!echo two pictures")
-        await wait_for_bot_message(platform, "two pictures", chat=PRIVATE)
+        await wait_for_bot_message(platform, "two pictures", room=PRIVATE)
         await platform.wait_until(lambda: not platform.world.updates)
         await platform.say(PRIVATE, "!echo the end")
-        await wait_for_bot_message(platform, "the end", chat=PRIVATE)
+        await wait_for_bot_message(platform, "the end", room=PRIVATE)
     finally:
         await process.stop()
     assert ["two pictures" in post.text for post in platform.messages(PRIVATE)] == [True, False]

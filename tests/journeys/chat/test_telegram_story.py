@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from bot_messages import wait_until_delivered
 from channels.telegram.simulator import Simulator, simulate
 from gateway_process import GatewayProcess, channel_env, gateway
 
@@ -30,17 +30,6 @@ async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayP
         yield process
 
 
-async def until_delivered(process: GatewayProcess, count: int) -> None:
-    """Wait until so many deliveries are recorded as delivered."""
-    async with asyncio.timeout(30), process.http() as session:
-        while True:
-            async with session.get("/deliveries") as answer:
-                found = (await answer.json())["items"]
-            if sum(one["state"] == "delivered" for one in found) >= count:
-                return
-            await asyncio.sleep(0.05)
-
-
 async def test_a_command_is_answered_in_its_chat(platform: Simulator, running: GatewayProcess) -> None:
     """What a person sends is answered in the same chat."""
     await platform.say(CHAT, "!echo hello")
@@ -55,7 +44,7 @@ async def test_a_job_started_in_a_chat_comes_home_through_kill_9(
     await platform.say(CHAT, "!&sleep 2; echo pigeon")
     (started,) = await platform.wait_for_messages(1, chat=CHAT)
     assert "Started job" in started.text
-    await until_delivered(running, 1)
+    await wait_until_delivered(running, 1)
     await running.kill()
     await running.start()
     said = await platform.wait_for_messages(2, chat=CHAT)

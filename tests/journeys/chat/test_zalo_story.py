@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bot_messages import wait_for_bot_message, wait_until_settled
 from channels.zalo.simulator import simulate
-from inbox_stories import kill_and_restart, open_story, wait_for_question, wait_for_text, wait_until_settled
+from inbox_stories import kill_and_restart, open_story, wait_for_question
 from story_model import FULL_STORY, StoryModel
 
 
@@ -19,17 +20,17 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(tmp_path: Path) -> N
             await platform.say("", "tell me a story")
             await wait_for_question(script)
             await kill_and_restart(process)
-            await wait_for_text(platform, FULL_STORY)
+            await wait_for_bot_message(platform, FULL_STORY)
             await platform.say("", "start the job")
-            asked = await wait_for_text(platform, "May I run this?")
+            asked = await wait_for_bot_message(platform, "May I run this?")
             await wait_until_settled(process, 2)
             await kill_and_restart(process)
             await platform.say("", asked.text.rpartition("\n")[2].partition(" or ")[0])
-            await wait_for_text(platform, "It is under way.")
+            await wait_for_bot_message(platform, "It is under way.")
             await wait_until_settled(process, 3)  # Zalo cannot be asked whether it got a message
             await kill_and_restart(process)
-            await wait_for_text(platform, "The job said: pigeon")
-            await wait_for_text(platform, "not accept files")
+            await wait_for_bot_message(platform, "The job said: pigeon")
+            await wait_for_bot_message(platform, "not accept files")
             await wait_until_settled(process, 4)
     texts = [one.text for one in platform.messages()]
     wanted = (FULL_STORY, "May I run this?", "It is under way.", "The job said: pigeon", "/files/")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import docker_engine
+from bot_messages import wait_until_settled
 from code_hosts import API_HOST, GIT_HOST, CodeHosts, code_hosts
 from gateway_process import GatewayProcess, channel_env, reserve_port
 from group_room import ADA, GroupRoom
@@ -17,7 +18,7 @@ from group_rooms import open_group_room
 from kubernetes_rig import IMAGE, KUBECONFIG
 from kubernetes_service import TOKEN
 from openai_server import OpenAIServer
-from process_calls import call, wait_until_settled
+from process_calls import call
 from pull_request_api import WEB
 from pull_request_model import (
     BEGUN,

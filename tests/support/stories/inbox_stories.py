@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from channels.inbox.simulator import SimulatedMessage, SimulatedPlatform
+from channels.inbox.simulator import SimulatedPlatform
 from gateway_process import GatewayProcess, channel_env, reserve_port
 from openai_server import OpenAIServer, Script
 from story_model import StoryModel
@@ -43,30 +43,6 @@ async def wait_for_question(script: StoryModel) -> None:
     async with asyncio.timeout(60):
         while not script.story_requests:  # noqa: ASYNC110 - the model is asked by another process
             await asyncio.sleep(0.02)
-
-
-async def wait_for_text(platform: SimulatedPlatform, text: str) -> SimulatedMessage:
-    """Wait for a message of the bot that holds these words."""
-
-    def found() -> list[SimulatedMessage]:
-        return [one for one in platform.messages() if text in one.text]
-
-    try:
-        await platform.wait_until(lambda: bool(found()), seconds=60)
-    except TimeoutError:
-        raise AssertionError(f"nobody said {text!r}: {[one.text for one in platform.messages()]}") from None
-    return found()[-1]
-
-
-async def wait_until_settled(process: GatewayProcess, count: int) -> None:
-    """Wait until at least `count` deliveries were made, and none is open."""
-    async with asyncio.timeout(60), process.http() as session:
-        while True:
-            async with session.get("/deliveries") as answer:
-                states = [one["state"] for one in (await answer.json())["items"]]
-            if len(states) >= count and set(states) == {"delivered"}:
-                return
-            await asyncio.sleep(0.1)
 
 
 async def kill_and_restart(process: GatewayProcess) -> None:

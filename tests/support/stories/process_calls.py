@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from gateway_process import GatewayProcess
@@ -13,13 +12,3 @@ async def call(process: GatewayProcess, method: str, path: str, **given: Any) ->
     async with process.http() as session, session.request(method, path, **given) as response:
         assert response.status < 300, await response.text()
         return dict(await response.json()) if response.content_type == "application/json" else {}
-
-
-async def wait_until_settled(process: GatewayProcess) -> None:
-    """Wait until no delivery is open, so that a kill repeats nothing."""
-    async with asyncio.timeout(60):
-        while True:
-            states = {one["state"] for one in (await call(process, "GET", "/deliveries"))["items"]}
-            if states == {"delivered"}:
-                return
-            await asyncio.sleep(0.1)
