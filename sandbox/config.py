@@ -15,9 +15,6 @@ from egress.proxy.rules import parse_domain
 from egress.typed_model import TypedModel
 from sandbox.model import BindMount, ResourceSupport
 
-RUNTIME_VARIABLES = frozenset({"PATH", "HOME", "TMPDIR", "PWD", "SHELL", "USER", "LOGNAME", "LANG", "TERM"})
-"""Names that the runtime sets. A declared variable with such a name is accepted and overridden."""
-
 LOADER_VARIABLES = re.compile(
     r"^(LD_.*|DYLD_.*|NODE_OPTIONS|BASH_ENV|ENV|PYTHONSTARTUP|PYTHONHOME|PERL5OPT|RUBYOPT|GIT_.*|IFS|DOVECOTE_.*)$"
 )

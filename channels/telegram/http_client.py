@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
@@ -106,16 +105,6 @@ def _is_before_sending(error: Exception, options: Mapping[str, Any]) -> bool:
     body = options.get("data")
     is_one_write = isinstance(body, bytes) and len(body) <= _ONE_WRITE
     return is_one_write and isinstance(error.__cause__, aiohttp.ClientConnectionResetError)
-
-
-async def _notice_closed_connections() -> None:
-    """Let the event loop read the sockets, so that no call is written to one that the server has closed.
-
-    Such a call would be ambiguous, although the server has not seen it. One step reads the end of a
-    connection, one passes it through TLS, and one takes the connection out of the pool.
-    """
-    for _ in range(3):
-        await asyncio.sleep(0)
 
 
 def _limits(seconds: float, *, has_files: bool) -> aiohttp.ClientTimeout:

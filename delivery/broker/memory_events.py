@@ -52,10 +52,6 @@ class MemoryEvents(EventStream):
         """
         self._losing = count
 
-    def expire_transient(self, conversation: str, *, account: str) -> None:
-        """Remove the deltas of a conversation, as if they had expired."""
-        self._logs[account, conversation].transient.clear()
-
     def _log(self, account: str, conversation: str) -> _Log:
         if self.unreachable:
             raise BrokerUnreachable

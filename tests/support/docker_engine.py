@@ -85,7 +85,6 @@ _FOLDERS = (
     "mnt",
     "usr/share/git-core/templates",
 )
-_PASSWD = "root:x:0:0:root:/root:/bin/bash\nsandbox:x:1000:1000::/home/sandbox:/bin/bash\n"
 _LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
 _EXCLUDED = {"test", "tests", "idlelib", "lib2to3", "tkinter", "ensurepip", "__pycache__", "dist-packages"}
 _EXCLUDED |= {"site-packages", "turtledemo", "pydoc_data", "distutils"}

@@ -44,7 +44,6 @@ from channels.message import (
 from channels.receiving.descriptions import describe_poll, describe_stickers
 
 THREAD_TYPES = frozenset({10, 11, 12})
-PRIVATE_TYPES = frozenset({1, 3})
 MESSAGE_TYPES = frozenset({0, 19})
 """Types of messages that users write: a plain one and a reply."""
 

@@ -23,7 +23,6 @@ EVENTS = [
     *("discussion", "discussion_comment", "repository"),
 ]
 _REPO = "/repos/{owner}/{repo}"
-_HOLDERS = {"issues": "", "comments": "issue_comment", "pulls": "review_comment"}
 
 
 @cache

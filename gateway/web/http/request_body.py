@@ -18,7 +18,6 @@ from sandbox.config import ConfigProblem as Fault
 PRE_AUTH_BYTES = 256 * 1024
 """Bytes of a body before the client is authenticated."""
 
-AUTHENTICATED_BYTES = 1024 * 1024
 DEADLINE = 10.0
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 MAX_DEPTH = 32

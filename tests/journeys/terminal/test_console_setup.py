@@ -23,7 +23,6 @@ pytestmark = [
 ]
 
 PERSON = 4711
-READABLE = ("Channels", "Agents", "Sandboxes", "Workspaces", "Schedules", "Memory", "Webhooks", "Usage")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

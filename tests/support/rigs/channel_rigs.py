@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
@@ -17,5 +18,10 @@ async def open_rig(plugin: ChannelPlugin) -> AsyncIterator[WebhookRig]:
     async with AsyncExitStack() as stack:
         simulator, _ = await stack.enter_async_context(plugin.simulate())
         rig: WebhookRig = import_module(f"{plugin.name}_rig").rig(simulator)
-        rig.stop = stack.aclose
+
+        async def stop() -> None:
+            await stack.aclose()
+            await asyncio.sleep(0)  # the event loop closes the connections in its next step
+
+        rig.stop = stop
         yield rig
