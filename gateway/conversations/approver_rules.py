@@ -17,10 +17,14 @@ ApproverRule = str | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionContext:
-    """The chat in which a person decides, and the rule of its channel."""
+    """The chat in which a person decides, and the rule of its channel.
+
+    `posts_decisions`: its platform cannot change the question, so a decision is a message of its own.
+    """
 
     address: Address
     rule: ApproverRule
+    posts_decisions: bool = False
 
 
 def may_decide(rule: ApproverRule, person: str, *, asker: str) -> bool:

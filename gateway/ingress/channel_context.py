@@ -20,7 +20,8 @@ from gateway.turns.session_reset import SessionReset
 class ChannelContext:
     """A channel's record, its agent, its allowed senders, and the settings of single rooms.
 
-    `bot_user_id` is the bot's own account on the platform; its updates are ignored.
+    `bot_user_id` is the bot's own account on the platform; its updates are ignored. `can_edit`: the platform
+    can change messages of the bot.
     """
 
     record: Record
@@ -36,10 +37,11 @@ class ChannelContext:
     reset_after: int = 0
     reset_daily: int | None = None
     reset_timezone: str | None = None
+    can_edit: bool = True
 
     @classmethod
     def from_settings(
-        cls, record: Record, *, agent: str, settings: ChannelSettings, bot_user_id: str
+        cls, record: Record, *, agent: str, settings: ChannelSettings, bot_user_id: str, can_edit: bool = True
     ) -> ChannelContext:
         """Return the context of a channel with these settings."""
         return cls(
@@ -56,6 +58,7 @@ class ChannelContext:
             reset_after=settings.reset_after,
             reset_daily=settings.reset_daily,
             reset_timezone=settings.reset_timezone,
+            can_edit=can_edit,
         )
 
     def groups_in(self, room: str) -> str:
@@ -91,7 +94,7 @@ class ChannelContext:
 
     def decision_context(self, address: Address) -> DecisionContext:
         """Return the decision context of a chat of this channel."""
-        return DecisionContext(address=address, rule=self.approvers)
+        return DecisionContext(address=address, rule=self.approvers, posts_decisions=not self.can_edit)
 
 
 class UpdateAcceptor(Protocol):

@@ -13,6 +13,7 @@ import structlog
 
 from channels.message import Address
 from channels.port import (
+    ChannelFeature,
     ChannelLimits,
     ChannelPlugin,
     CheckResult,
@@ -150,7 +151,11 @@ class ChannelSupervisor(OpenChannels):
             record=record,
             plugin=plugin,
             context=ChannelContext.from_settings(
-                record, agent=config.agent, settings=settings, bot_user_id=plugin.account(settings)
+                record,
+                agent=config.agent,
+                settings=settings,
+                bot_user_id=plugin.account(settings),
+                can_edit=ChannelFeature.EDIT in plugin.features,
             ),
             settings=settings,
             rate_limiter=self._rate_limiter(plugin, settings),

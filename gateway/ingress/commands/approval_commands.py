@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from channels.message import Author
 from delivery.deliveries.transactions import Transaction
+from delivery.events.event import EventType
 from gateway.conversations.approval_question import render_call
 from gateway.conversations.approvals import (
     AlreadyDecided,
@@ -18,6 +19,8 @@ from gateway.conversations.approver_rules import DecisionContext
 from gateway.conversations.questions import InvalidAnswer
 from gateway.store.conversations.conversations import Conversation
 
+_DECISIONS = frozenset({EventType.APPROVAL_RESOLVED, EventType.QUESTION_ANSWERED})
+
 
 async def answer_by_command(
     tx: Transaction,
@@ -26,8 +29,8 @@ async def answer_by_command(
     *,
     by: Author,
     decision_context: DecisionContext | None,
-) -> str:
-    """Answer the question that a command names, and return the reply."""
+) -> str | None:
+    """Answer the question that a command names, and return the reply; None: the answer itself is posted."""
     if not args:
         return "Which question? `/answer ID TEXT`"
     account, given = conversation.account, " ".join(args[1:])
@@ -41,7 +44,7 @@ async def answer_by_command(
         return str(error)
     except AlreadyDecided as error:
         return f"Too late: {error}."
-    return "Answered."
+    return None if _is_decision_posted(tx, conversation, decision_context) else "Answered."
 
 
 async def decide_by_command(
@@ -52,8 +55,11 @@ async def decide_by_command(
     *,
     by: Author,
     decision_context: DecisionContext | None,
-) -> str:
-    """Decide about the approval that a command (`approve` or `deny`) names, and return the reply."""
+) -> str | None:
+    """Decide about the approval that a command (`approve` or `deny`) names, and return the reply.
+
+    None: the decision itself is posted.
+    """
     if not args:
         return f"Which one? `/{name} ID`"
     try:
@@ -73,4 +79,20 @@ async def decide_by_command(
         return str(error)
     except AlreadyDecided as error:
         return f"Too late: {error}."
+    if _is_decision_posted(tx, conversation, decision_context):
+        return None
     return f"{decided.state.capitalize()}: `{render_call(decided.tool, decided.args)[:200]}`"
+
+
+def _is_decision_posted(
+    tx: Transaction, conversation: Conversation, decision_context: DecisionContext | None
+) -> bool:
+    """Return whether a decision of this transaction is a message of its own where the command was typed.
+
+    A decision that repeats an earlier one is not.
+    """
+    return (
+        decision_context is not None
+        and decision_context.posts_decisions
+        and any(event.type in _DECISIONS and event.conversation == conversation.id for event in tx.events)
+    )

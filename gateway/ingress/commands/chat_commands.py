@@ -162,7 +162,7 @@ class ChatCommands:
         if command.name == "stop":
             return await self._stop(tx, conversation)
 
-        async def decide() -> str:
+        async def decide() -> str | None:
             return await decide_by_command(
                 tx, conversation, command.name, command.args, by=by, decision_context=decision_context
             )

@@ -107,6 +107,24 @@ async def test_a_question_is_decided_in_its_own_chat(harness: IngressHarness) ->
     assert (await get_approval(harness, asked)).state == "pending"
 
 
+@pytest.mark.parametrize(("can_edit", "messages"), [(True, 2), (False, 1)])
+async def test_a_typed_decision_is_one_message_where_the_question_stays(
+    harness: IngressHarness, can_edit: bool, messages: int
+) -> None:
+    """Where the question cannot become the decision, that is the reply; a repetition has one of its own."""
+    asked = await ask_approval(harness)
+    context = {"can_edit": can_edit}
+    before = len(await harness.list_delivery_bodies())
+    for more in (messages, 1):
+        await harness.send_message(f"/approve {asked.id}", by=BOB, context=context)
+        bodies = (await harness.list_delivery_bodies())[before:]
+        assert [body.count("rm -r build") for body in bodies] == [1] * more
+        before += more
+    await harness.send_message(f"/deny {asked.id}", by=BOB, context=context)
+    (late,) = (await harness.list_delivery_bodies())[before:]
+    assert "already approved by Bob" in late
+
+
 async def test_a_late_press_shows_who_decided(harness: IngressHarness) -> None:
     """It names the person, and the first decision with its comment stays."""
     asked = await ask_approval(harness)

@@ -39,8 +39,8 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(tmp_path: Path) -> N
             await platform.wait_until(lambda: bool(platform.uploads))
             await wait_until_settled(process, 4)
     texts = [one.text for one in platform.messages()]
-    wanted = (FULL_STORY, "May I run this?", "It is under way.", "The job said: pigeon")
-    assert [sum(words in text for text in texts) for words in wanted] == [1, 1, 1, 1], texts
+    wanted = (FULL_STORY, "May I run this?", "Approved", "It is under way.", "The job said: pigeon")
+    assert [sum(words in text for text in texts) for words in wanted] == [1, 1, 1, 1, 1], texts
     assert list(platform.uploads.values()) == [b"a feather"]
     assert (script.story_requests, set(platform.hook_statuses)) == (2, {200})
 

@@ -33,6 +33,6 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(tmp_path: Path) -> N
             await wait_for_bot_message(platform, "not accept files")
             await wait_until_settled(process, 4)
     texts = [one.text for one in platform.messages()]
-    wanted = (FULL_STORY, "May I run this?", "It is under way.", "The job said: pigeon", "/files/")
-    assert [sum(words in text for text in texts) for words in wanted] == [1, 1, 1, 1, 1], texts
+    wanted = (FULL_STORY, "May I run", "Approved", "It is under way.", "The job said: pigeon", "/files/")
+    assert [sum(words in text for text in texts) for words in wanted] == [1, 1, 1, 1, 1, 1], texts
     assert set(platform.hook_statuses) == {200}
