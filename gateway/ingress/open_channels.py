@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -231,8 +232,10 @@ class OpenChannels:
     def count_by_state(self) -> dict[str, int]:
         """Count the channels by their state in this process."""
         counted = dict.fromkeys(CHANNEL_STATES, 0)
+        channels_of_bots = self._count_channels_of_bots()
         for task in self._channels.values():
-            counted[self._state_of(task)] += 1
+            waits_for_other = self._waits_for_other(task, channels_of_bots)
+            counted["trouble" if waits_for_other else self._state_of(task)] += 1
         counted["trouble"] += len(self._unopened)
         return counted
 
@@ -243,16 +246,21 @@ class OpenChannels:
             return "trouble", self._unopened[channel]
         if task is None:
             return "closed", "this process has not opened the channel"
-        state, refusal = self._state_of(task), next(iter(task.refusals.values()), "")
-        if state == "standby" and self._shares_bot(task):
+        if self._waits_for_other(task, self._count_channels_of_bots()):
             return "trouble", SHARED_BOT
-        return state, task.error or refusal or self._interruption_reason(task)
+        refusal = next(iter(task.refusals.values()), "")
+        return self._state_of(task), task.error or refusal or self._interruption_reason(task)
 
-    def _shares_bot(self, channel: ChannelTask) -> bool:
-        """Return whether another channel, maybe of another account, is the same bot at the platform."""
-        return any(one is not channel and one.bot == channel.bot for one in self._channels.values())
+    def _count_channels_of_bots(self) -> Counter[str]:
+        """Count the channels, maybe of several accounts, of each bot at a platform."""
+        return Counter(task.bot for task in self._channels.values())
+
+    def _waits_for_other(self, channel: ChannelTask, channels_of_bots: Counter[str]) -> bool:
+        """Return whether a channel stands by because of another channel, not of another process."""
+        return self._state_of(channel) == "standby" and channels_of_bots[channel.bot] > 1
 
     def _state_of(self, channel: ChannelTask) -> str:
+        """Return a channel's state, whatever other channels there are."""
         if self._is_stalled(channel):
             return "stalled"
         if channel.error or channel.refusals:

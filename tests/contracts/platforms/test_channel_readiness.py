@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from channels.pancake.simulator import Simulator as PancakeSimulator
 from channels.port import ChannelPlugin, WebhookRequest
 from channels.registry import built_in
 from channels.slack.simulator import Simulator as SlackSimulator
@@ -67,6 +68,15 @@ class ChannelReplicas:
         finally:
             stop.set()
             await task
+
+    async def add(self, board: ChannelSupervisor, config: dict[str, Any]) -> None:
+        """Create a further channel, as a request over HTTP does."""
+        async with self.database.begin() as connection:
+            (first,) = await store.list_all(connection, "channel")
+            await self.records.create(
+                connection, first.account, "channel", name="further", config=config, managed=True
+            )
+        await board.wake(first.account, first.id)
 
     async def set_paused(self, board: ChannelSupervisor, *, is_paused: bool) -> None:
         """Pause or resume the channel, as a request over HTTP does."""
@@ -193,6 +203,20 @@ async def test_a_paused_channel_only_sends_until_it_is_resumed(channel_replicas:
         assert answer.status == 503
         await channel_replicas.set_paused(board, is_paused=False)
         await until(lambda: board.count_by_state()["receiving"])
+
+
+async def test_a_second_channel_of_a_bot_is_in_no_standby(database: Database, tmp_path: Path) -> None:
+    """Its status says so, and no replica will take it over: it is no standby."""
+    plugin = built_in()["pancake"]
+    assert plugin.simulate is not None
+    async with plugin.simulate() as (platform, _):
+        settings = cast("PancakeSimulator", platform).settings()
+        replicas = await _make_replicas(database, tmp_path, "pancake", settings)
+        async with replicas.run_replica() as board:
+            await until(lambda: board.count_by_state()["receiving"])
+            await replicas.add(board, {"kind": "pancake", "agent": "main", "settings": settings})
+            await until(lambda: board.count_by_state()["trouble"])
+            assert (board.count_by_state()["receiving"], board.count_by_state()["standby"]) == (1, 0)
 
 
 async def test_two_pollers_of_one_bot_are_a_stall(database: Database, tmp_path: Path) -> None:
