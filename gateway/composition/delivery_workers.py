@@ -33,6 +33,7 @@ from gateway.conversations.notices import report_parked
 from gateway.infra.backing_services import BackgroundTask, BackingServices
 from gateway.infra.shard_leases import DELIVERY_SHARDS
 from gateway.ingress.channel_supervisor import ChannelSupervisor
+from gateway.ingress.deleted_channels import DeletionCheckingSink
 from gateway.ingress.refused_credentials import CredentialCheckingSink
 from gateway.instrumentation import InstrumentedSink
 from gateway.observability.tracing.propagation import TraceContextPropagator
@@ -63,6 +64,9 @@ async def delivery_workers(
         attach=attach,
         find_shown=find_shown_in(backing.database),
     )
+    checked_sink = DeletionCheckingSink(
+        CredentialCheckingSink(chat_sink, channel_supervisor.note_credentials), backing.database
+    )
     egress = await stack.enter_async_context(Egress(EgressPolicy(allow=settings.egress_allow)))
     source = settings.public_url or "dovecote"
     webhook_schedule = RetrySchedule(delays=settings.webhook_schedule)
@@ -75,9 +79,7 @@ async def delivery_workers(
     configs = (
         SinkConfig(
             queue=WorkQueue.DELIVER,
-            sink=InstrumentedSink(
-                CredentialCheckingSink(chat_sink, channel_supervisor.note_credentials), backing.metrics
-            ),
+            sink=InstrumentedSink(checked_sink, backing.metrics),
             schedule=CHAT,
             ordered=True,
             repeatable=False,

@@ -71,14 +71,14 @@ class Faults:
         fault = self.consume(method, chat, thread)
         if fault is None:
             return None
+        if fault.action in {"fail", "dawdle"}:
+            await asyncio.sleep(fault.seconds)
         if fault.action == "fail" and fault.failure:
             raise fault.failure
         if fault.action == "cut_before":
             raise ConnectionCut
         if fault.action == "hang":
             await asyncio.Event().wait()
-        if fault.action == "dawdle":
-            await asyncio.sleep(fault.seconds)
         return fault
 
     @staticmethod

@@ -249,11 +249,12 @@ class Simulator:
         thread: int | None = None,
         retry_after: int = 1,
         description: str = "",
+        seconds: float = 0.0,
     ) -> None:
-        """Answer the next calls with a failure."""
+        """Answer the next calls with a failure, after `seconds`."""
         reason = description or _REASONS.get(status, f"Error {status}")
         failure = too_many_requests(retry_after) if status == 429 else ApiFailure(status, reason)  # noqa: PLR2004
-        self.faults.add(Fault("fail", times, method, chat, failure, thread=thread))
+        self.faults.add(Fault("fail", times, method, chat, failure, seconds, thread))
 
     async def cut(
         self, *, times: int = 1, method: str | None = None, chat: int | None = None, after: bool = True

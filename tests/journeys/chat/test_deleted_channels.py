@@ -22,6 +22,36 @@ def has_two_jobs_done(found: dict[str, Any]) -> bool:
     return len(states) == 3 and set(states) == {"completed"}
 
 
+def is_under_way(found: dict[str, Any]) -> bool:
+    """Return whether a delivery is being sent."""
+    return any(one["state"] == "sending" for one in found["items"])
+
+
+def is_suppressed(found: dict[str, Any]) -> bool:
+    """Return whether no delivery is open."""
+    return {one["state"] for one in found["items"]} == {"suppressed"}
+
+
+async def test_a_send_that_fails_after_the_deletion_is_ended_too(tmp_path: Path) -> None:
+    """Telegram refuses it for now when the channel is gone; the next attempt finds that, and is the last."""
+    async with (
+        simulate() as platform,
+        gateway(tmp_path / "data", env={"DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8"}) as process,
+        process.http() as http,
+    ):
+        settings = platform.settings(allow=["*"])
+        channel = {"name": "loft", "kind": "telegram", "agent": "default", "settings": settings}
+        async with http.post("/accounts/me/channels", json=channel) as answer:
+            assert answer.status == 201, await answer.text()
+        await platform.fail(502, method="sendMessage", seconds=1.0)
+        await platform.say(CHAT, "!echo under way")
+        await poll_until(process, "/deliveries", is_under_way)
+        async with http.delete("/accounts/me/channels/loft") as answer:
+            assert answer.status == 204, await answer.text()
+        found = await poll_until(process, "/deliveries", is_suppressed)
+    assert [one["error"] for one in found["items"]] == ["the channel was deleted"]
+
+
 async def test_what_a_deleted_channel_owes_is_ended_with_the_reason(tmp_path: Path) -> None:
     """What waits says that the channel was deleted; the result of a job stays in the conversation."""
     async with (
