@@ -7,19 +7,22 @@ A destination is a chat of a bot, a webhook endpoint, or all chats of a bot
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, bindparam, case, select, update
+from sqlalchemy import ColumnElement, Row, Select, bindparam, case, exists, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
-from delivery.database.tables import destinations
+from delivery.database.tables import IS_OPEN, deliveries, destinations
+from delivery.deliveries.attempt import DeliveryState
+
+LONG_WAIT = timedelta(minutes=1)
+"""A delivery that is due earlier is left alone: a platform's disturbance ends by itself."""
 
 _DESTINATIONS = select(
     destinations.c.destination, destinations.c.held_until, destinations.c.dead_at, destinations.c.dead_why
 ).where(destinations.c.destination.in_([bindparam("at"), bindparam("bot")]))
-
 
 _MARK_ALIVE = (
     update(destinations)
@@ -121,4 +124,37 @@ async def get_state(connection: Connection, destination: str, *, bot: str = "") 
         bot_paused_until=whole_bot[1] if whole_bot else None,
         dead_reason=(own[3] or "the chat is dead") if own and own[2] else None,
         dead_since=own[2] if own else None,
+    )
+
+
+def soon() -> datetime:
+    """Return until when a delivery must be due for its wait to be no long one."""
+    return utc_now() + LONG_WAIT
+
+
+def waits_for_long(destination: str) -> ColumnElement[bool]:
+    """Return whether something waits for long at a destination, the parameter of this name.
+
+    The parameter `soon` has the value of `soon()`. What is parked holds nothing else, and keeps its time.
+    """
+    return exists().where(*_waits(destination))
+
+
+async def end_waits(connection: Connection, destination: str) -> bool:
+    """Make due what waits for long at a destination, because what it waits for may be over.
+
+    Returns whether anything did, such as for a permission in the room. A pause of the destination stays.
+    """
+    now = utc_now()
+    statement = update(deliveries).where(*_waits("at")).values(next_at=now)
+    ended = await connection.execute(statement, {"at": destination, "soon": now + LONG_WAIT})
+    return ended.rowcount > 0
+
+
+def _waits(destination: str) -> tuple[ColumnElement[bool], ...]:
+    return (
+        deliveries.c.destination == bindparam(destination),
+        IS_OPEN,
+        deliveries.c.state == str(DeliveryState.RETRYING),
+        deliveries.c.next_at > bindparam("soon"),
     )

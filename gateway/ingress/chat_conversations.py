@@ -6,6 +6,7 @@ import structlog
 
 from channels.message import Address, RoomKind
 from delivery.broker.port import WorkQueue
+from delivery.deliveries import destinations
 from delivery.deliveries import routes as delivery_store
 from delivery.deliveries.ordering import reopen
 from delivery.deliveries.route import Route
@@ -22,20 +23,21 @@ log = structlog.get_logger(__name__)
 async def get_thread(tx: Transaction, context: ChannelContext, address: Address) -> ChatThread | None:
     """Return a chat thread if it has a conversation; its chat is alive, because a message came from it.
 
-    A chat that was dead gets what it has missed.
+    A chat that was dead gets what it has missed, and what waits for long is tried at once.
     """
     account = context.record.account
     found = await conversations.get_thread(
         tx.connection, account, address.key, destination=address.destination
     )
-    if found is None or found.is_dead:
+    if found is None or found.is_silent:
         await reopen_chat(tx, account, address)
     return found
 
 
 async def reopen_chat(tx: Transaction, account: str, address: Address) -> None:
-    """Note that a chat accepts messages; if it was dead, it gets what it has missed."""
-    if await reopen(tx.connection, account, address.destination):
+    """Note that a chat accepts messages; it gets what it has missed, and what waits for long."""
+    was_dead = await reopen(tx.connection, account, address.destination)
+    if await destinations.end_waits(tx.connection, address.destination) or was_dead:
         tx.wake(WorkQueue.DELIVER, address.destination, account=account)
 
 
@@ -62,7 +64,7 @@ async def get_or_create_thread(
     await delivery_store.add_route(
         tx.connection, Route.to_chat(account=account, conversation=opened.id, address=address)
     )
-    return ChatThread(conversation=opened, is_idle=True, is_dead=False, has_unseen=True)
+    return ChatThread(conversation=opened, is_idle=True, is_silent=False, has_unseen=True)
 
 
 async def _follow(tx: Transaction, thread: ChatThread, address: Address) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy import (
     delete,
     exists,
     func,
+    or_,
     select,
     update,
 )
@@ -24,6 +25,7 @@ from delivery.database.batched_deletes import delete_batch
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, RowDeleted, insert_on_conflict
 from delivery.database.tables import destinations
+from delivery.deliveries.destinations import soon, waits_for_long
 from gateway.store.conversations.files import WAITS_FOR_ANSWER
 from gateway.store.room_tables import room_messages
 from gateway.store.tables import IS_OPEN, conversations, files, inbox, messages, turns
@@ -54,13 +56,13 @@ class Conversation:
 class ChatThread:
     """A chat thread with its open conversation, as a new message finds it.
 
-    `is_idle`: no turn is open; `is_dead`: the chat is marked as dead; `has_unseen`: its room has messages
-    that the conversation has not got.
+    `is_idle`: no turn is open; `is_silent`: the chat is marked as dead, or something waits for long to be
+    sent there; `has_unseen`: its room has messages that the conversation has not got.
     """
 
     conversation: Conversation
     is_idle: bool
-    is_dead: bool
+    is_silent: bool
     has_unseen: bool
 
 
@@ -97,9 +99,12 @@ _BY_ADDRESS = select(*COLUMNS).where(
 )
 _THREAD = _BY_ADDRESS.add_columns(
     exists().where(turns.c.conversation == conversations.c.id, IS_OPEN).label("has_turns"),
-    exists()
-    .where(destinations.c.destination == bindparam("in_room"), destinations.c.dead_at.is_not(None))
-    .label("is_dead"),
+    or_(
+        exists().where(
+            destinations.c.destination == bindparam("in_room"), destinations.c.dead_at.is_not(None)
+        ),
+        waits_for_long("in_room"),
+    ).label("is_silent"),
     exists()
     .where(
         room_messages.c.room == bindparam("in_room"),
@@ -184,13 +189,13 @@ async def get_thread(
     connection: Connection, account: str, address_key: str, *, destination: str
 ) -> ChatThread | None:
     """Return a chat thread with its open conversation; `destination` is its chat."""
-    given = {"whose": account, "at": address_key, "in_room": destination}
+    given = {"whose": account, "at": address_key, "in_room": destination, "soon": soon()}
     row = (await connection.execute(_THREAD, given)).mappings().first()
     if row is None:
         return None
     found = dict(row)
     facts = {"is_idle": not found.pop("has_turns")}
-    facts |= {name: bool(found.pop(name)) for name in ("is_dead", "has_unseen")}
+    facts |= {name: bool(found.pop(name)) for name in ("is_silent", "has_unseen")}
     return ChatThread(conversation=Conversation(**found), **facts)
 
 
