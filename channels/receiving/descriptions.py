@@ -12,6 +12,16 @@ def describe_location(latitude: object, longitude: object) -> str:
     return f"Location: {latitude}, {longitude}"
 
 
+def describe_venue(title: str, address: str, place: str) -> str:
+    """Return the words for a place with a name; `place` describes it on the map."""
+    return f"Place: {title}, {address} ({place})" if place else f"Place: {title}, {address}"
+
+
+def describe_contact(names: Iterable[str | None], number: str) -> str:
+    """Return the words for a shared contact."""
+    return f"Contact: {' '.join(name for name in names if name)}, {number}"
+
+
 def describe_poll(question: str, options: Iterable[str]) -> str:
     """Return the words for a poll."""
     return "\n".join([f"Poll: {question}", *(f"- {option}" for option in options)])

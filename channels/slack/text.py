@@ -14,10 +14,9 @@ _ENTITY = re.compile("&(?:lt|gt|amp);")
 
 def to_plain_text(text: str) -> str:
     """Return the text as a user reads it, with references and entities replaced."""
-    parts = _REFERENCE.split(text)
-    return "".join(
-        _unescape(_reference_text(part) if number % 2 else part) for number, part in enumerate(parts)
-    )
+    parts = enumerate(_REFERENCE.split(text))
+    shown = (_reference_text(part) if number % 2 else part for number, part in parts)
+    return "".join(map(_unescape, shown))
 
 
 def _unescape(text: str) -> str:

@@ -186,10 +186,24 @@ class MessageReactionUpdated(PayloadModel):
 
     chat: Chat
     message_id: int
-    user: User | None = None
-    actor_chat: Chat | None = None
+    from_: User | None = Field(default=None, alias="user")
+    sender_chat: Chat | None = Field(default=None, alias="actor_chat")
     old_reaction: tuple[ReactionType, ...] = ()
     new_reaction: tuple[ReactionType, ...] = ()
+
+
+class ChatMember(PayloadModel):
+    """What the bot is in a chat; `can_send_messages` is there if it is restricted."""
+
+    status: str
+    can_send_messages: bool = False
+
+
+class ChatMemberUpdated(PayloadModel):
+    """A change of what the bot is in a chat."""
+
+    chat: Chat
+    new_chat_member: ChatMember
 
 
 class Update(PayloadModel):
@@ -200,6 +214,7 @@ class Update(PayloadModel):
     edited_message: Message | None = None
     callback_query: CallbackQuery | None = None
     message_reaction: MessageReactionUpdated | None = None
+    my_chat_member: ChatMemberUpdated | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

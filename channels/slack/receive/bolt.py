@@ -59,6 +59,7 @@ class BoltInbox:
             client=api.client(None),
             signing_secret="verified-before",  # noqa: S106 - not a secret: the verification is disabled
             request_verification_enabled=False,
+            ignoring_self_events_enabled=False,  # the codec does: that the bot was added to a channel counts
             process_before_response=True,
             before_authorize=self._route,
             authorize=_authorize,

@@ -35,6 +35,7 @@ __all__ = ["Bot", "decode"]
 
 _MESSAGE_SUBTYPES = {None, "file_share", "thread_broadcast", "me_message", "bot_message"}
 _REOPENED_SUBTYPES = {"channel_unarchive", "group_unarchive"}
+_JOINED_SUBTYPES = {"channel_join", "group_join"}
 _UNAVAILABLE_MODES = {"tombstone", "hidden_by_limit", "external"}
 
 
@@ -63,7 +64,7 @@ def _event(callback: EventCallback, channel: str, bot: Bot) -> Update | IgnoredU
         return _message_changed(event, team, channel, bot)
     if event.subtype == "message_deleted" and event.deleted_ts:
         return _message_deleted(event, event.deleted_ts, f"{team}:{event.channel}", channel, bot)
-    if event.subtype in _REOPENED_SUBTYPES:
+    if event.subtype in _REOPENED_SUBTYPES or (event.subtype in _JOINED_SUBTYPES and event.user == bot.id):
         key = f"{team}:reopened:{event.channel}:{event.ts}"
         return RoomReopened(key=clean(key), address=Address(channel=channel, room=clean(event.channel)))
     if event.subtype not in _MESSAGE_SUBTYPES:
@@ -156,8 +157,7 @@ def _message(
         "room": room,
         "platform_id": event.ts,
     }
-    parse = parse_mentioned if mentioned else parse_slash
-    command = parse(text) if mentioned or room is RoomKind.DIRECT else None
+    command = parse_mentioned(text) if mentioned else parse_slash(text) if room is RoomKind.DIRECT else None
     if command is not None and edited_at is None and not attachments:
         return Command(name=command[0], rest=command[1], **common)
     common |= {"edited": edited_at is not None, "attachments": attachments}

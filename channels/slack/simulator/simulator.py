@@ -96,6 +96,14 @@ class Simulator(UserActions):
         text = {"subtype": subtype, "text": f"<@{user}> un-archived the channel"}
         await self.send_message_event(self.world.post(opened.id, user, text))
 
+    async def invite(self, room: str | int) -> None:
+        """Add the bot to a channel again; its members see a message that says so."""
+        joined = self.world.room(room)
+        joined.refusal = ""
+        subtype = "group_join" if joined.kind == "group" else "channel_join"
+        text = {"subtype": subtype, "text": f"<@{BOT_USER}> has joined the channel"}
+        await self.send_message_event(self.world.post(joined.id, BOT_USER, text))
+
     async def change_id(self, room: str | int, new: str) -> None:
         """Give a private channel another id, as sharing it with a workspace does; the old one ends."""
         old = self.world.room(room)

@@ -25,9 +25,10 @@ from channels.message import (
     Reaction,
     RoomKind,
     RoomMigrated,
+    RoomReopened,
     Update,
 )
-from channels.receiving.descriptions import describe_location, describe_poll
+from channels.receiving.descriptions import describe_contact, describe_location, describe_poll, describe_venue
 from channels.telegram import commands, payloads
 from channels.telegram.commands import CommandText
 from channels.telegram.payloads import (
@@ -35,12 +36,15 @@ from channels.telegram.payloads import (
     Bot,
     CallbackQuery,
     Chat,
+    ChatMemberUpdated,
     MessageReactionUpdated,
     ReactionType,
+    ReplyTo,
     User,
 )
 from channels.telegram.receive.attachments import attachments
 
+_WRITES = {"member", "administrator", "creator"}
 _ALBUM = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
@@ -79,12 +83,12 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
         return _press(parsed.callback_query, key=key, channel=channel)
     if parsed.message_reaction:
         return _reaction(parsed.message_reaction, key=key, channel=channel, bot=bot)
+    if parsed.my_chat_member:
+        return _membership(parsed.my_chat_member, key=key, channel=channel)
     message = parsed.message or parsed.edited_message
     if message is None:
-        kinds = sorted(set(update) - {"update_id"}) if isinstance(update, dict) else []
-        return IgnoredUpdate(
-            reason=f"an update of another kind: {', '.join(map(str, kinds))[:80] or 'empty'}"
-        )
+        kinds = ", ".join(sorted(set(update) - {"update_id"})) if isinstance(update, dict) else ""
+        return IgnoredUpdate(reason=f"an update of another kind: {kinds[:80] or 'empty'}")
     moved = _room_migrated(message, key=key, channel=channel)
     return moved or _message(message, key=key, channel=channel, bot=bot, edited=parsed.message is None)
 
@@ -122,11 +126,8 @@ def _reaction(
     update: MessageReactionUpdated, *, key: str, channel: str, bot: Bot
 ) -> Reaction | IgnoredUpdate:
     """Return the added reaction, else the removed one. Telegram does not name the topic."""
-    if update.user:
-        author = _user_author(update.user)
-    elif update.actor_chat:
-        author = _chat_author(update.actor_chat)
-    else:
+    author = _author(update)
+    if author is None:
         return IgnoredUpdate(reason="a reaction without a user")
     if author.id == bot.id:
         return IgnoredUpdate(reason="the bot's own reaction")
@@ -151,16 +152,20 @@ def _emoji(reactions: Sequence[ReactionType]) -> list[str]:
 
 def _room_migrated(message: payloads.Message, *, key: str, channel: str) -> RoomMigrated | None:
     """Decode a group's upgrade to a supergroup; both rooms receive a notice of it."""
-    here = str(message.chat.id)
-    if message.migrate_to_chat_id:
-        old, new = here, str(message.migrate_to_chat_id)
-    elif message.migrate_from_chat_id:
-        old, new = str(message.migrate_from_chat_id), here
-    else:
-        return None
-    return RoomMigrated(
-        key=key, old=Address(channel=channel, room=old), new=Address(channel=channel, room=new)
+    here = message.chat.id
+    old, new = (
+        Address(channel=channel, room=str(room or here))
+        for room in (message.migrate_from_chat_id, message.migrate_to_chat_id)
     )
+    return None if old == new else RoomMigrated(key=key, old=old, new=new)
+
+
+def _membership(change: ChatMemberUpdated, *, key: str, channel: str) -> RoomReopened | IgnoredUpdate:
+    """Decode that a person has unblocked the bot, or that it may write in a group or channel."""
+    bot = change.new_chat_member
+    if bot.status not in _WRITES and not (bot.status == "restricted" and bot.can_send_messages):
+        return IgnoredUpdate(reason="the bot may not write in the chat any more")
+    return RoomReopened(key=key, address=Address(channel=channel, room=str(change.chat.id)))
 
 
 def _message(
@@ -227,7 +232,7 @@ def _room_kind(chat: Chat) -> RoomKind:
     return RoomKind.DIRECT if chat.type == "private" else RoomKind.GROUP
 
 
-def _author(message: payloads.Message) -> Author | None:
+def _author(message: payloads.Message | ReplyTo | MessageReactionUpdated) -> Author | None:
     """Return the author; anonymous administrators and linked channels have the id of their chat."""
     if message.sender_chat:
         return _chat_author(message.sender_chat)
@@ -251,9 +256,8 @@ def _text(message: payloads.Message) -> str:
 def _describe_shared(message: payloads.Message) -> str:
     """Describe shared content that is not a file."""
     if message.venue:
-        place = message.location
-        where = f" ({place.latitude}, {place.longitude})" if place else ""
-        return f"Place: {message.venue.title}, {message.venue.address}{where}"
+        place = f"{message.location.latitude}, {message.location.longitude}" if message.location else ""
+        return describe_venue(message.venue.title, message.venue.address, place)
     if message.location:
         return describe_location(message.location.latitude, message.location.longitude)
     if message.poll:
@@ -262,7 +266,7 @@ def _describe_shared(message: payloads.Message) -> str:
         return f"{message.dice.emoji} {message.dice.value}"
     if message.contact:
         names = (message.contact.first_name, message.contact.last_name)
-        return f"Contact: {' '.join(name for name in names if name)}, {message.contact.phone_number}"
+        return describe_contact(names, message.contact.phone_number)
     return ""
 
 
@@ -287,10 +291,7 @@ def _quoted(message: payloads.Message) -> QuotedMessage | None:
     if replied is None or replied.forum_topic_created is not None:
         return None
     text = clean(message.quote.text if message.quote else replied.text or replied.caption).strip()
-    if replied.sender_chat:
-        author = _chat_author(replied.sender_chat)
-    else:
-        author = _user_author(replied.from_) if replied.from_ else Author(id="")
+    author = _author(replied) or Author(id="")
     return QuotedMessage(author=author, text=text, platform_id=str(replied.message_id or ""))
 
 

@@ -26,7 +26,7 @@ from channels.telegram.send import command_menu
 from channels.telegram.settings import TelegramSettings
 
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's name, not a secret
-ALLOWED_UPDATES = ["message", "edited_message", "callback_query", "message_reaction"]
+ALLOWED_UPDATES = ["message", "edited_message", "callback_query", "message_reaction", "my_chat_member"]
 MAX_UPDATES = 100
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 """Seconds between attempts while Telegram is unreachable or updates cannot be stored."""

@@ -220,6 +220,18 @@ class Simulator:
         room = self.world.room(chat)
         room.refusal = f"Forbidden: bot was kicked from the {room.kind} chat"
 
+    async def readmit(self, chat: int) -> None:
+        """Let the bot write in a chat again, as a person who unblocks it or a group that adds it."""
+        room = self.world.room(chat)
+        room.refusal = ""
+        members = {
+            f"{when}_chat_member": {"user": self.world.bot, "status": status}
+            for when, status in (("old", "kicked"), ("new", "member"))
+        }
+        change = {"chat": room.raw, "from": self.world.person(1), "date": int(time.time()), **members}
+        self.world.update("my_chat_member", change)
+        await self.world.notify_changed()
+
     async def migrate(self, chat: int) -> int:
         """Upgrade a group to a supergroup and return the new id."""
         old = self.world.room(chat)

@@ -11,16 +11,26 @@ import pytest
 
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.run import simulate
-from gateway_process import channel_env, gateway
+from channels.telegram.simulator import simulate as simulate_telegram
+from gateway_process import GatewayProcess, channel_env, gateway
 from turn_requests import poll_until
 
 ROOM = "C0ROOM"
+GROUP = -1001234567890
 UNTIL_GO = "while [ ! -e go ]; do sleep 0.1; done; echo pigeon"
 
 
-def has_suppressed(found: dict[str, Any]) -> bool:
-    """Return whether a delivery was given up because its chat is dead."""
-    return any(one["state"] == "suppressed" for one in found["items"])
+def is_refused(found: dict[str, Any]) -> bool:
+    """Return whether a delivery was given up because its chat is dead, or waits for a permission."""
+    return any(one["state"] in {"suppressed", "retrying"} for one in found["items"])
+
+
+async def end_job(process: GatewayProcess) -> None:
+    """End the job, and wait until its result is refused."""
+    go = "/accounts/me/workspaces/default/files/go"
+    async with process.http() as http, http.put(go, data=b"x") as answer:
+        assert answer.status < 300, await answer.text()
+    await poll_until(process, "/deliveries", is_refused)
 
 
 @asynccontextmanager
@@ -35,10 +45,7 @@ async def job_of_a_closed_channel(
             await platform.wait_until(lambda: bool(platform.messages(room)), seconds=30)
             await poll_until(process, "/turns?state=completed", lambda found: bool(found["items"]))
             await platform.kick(room, refusal=refusal)
-            go = "/accounts/me/workspaces/default/files/go"
-            async with process.http() as http, http.put(go, data=b"x") as answer:
-                assert answer.status < 300, await answer.text()
-            await poll_until(process, "/deliveries", has_suppressed)
+            await end_job(process)
             yield platform, asked
 
 
@@ -67,6 +74,18 @@ async def test_an_opened_channel_gets_a_jobs_result_without_a_new_message(tmp_pa
         assert ("exit code 0" in result.text, result.thread) == (True, asked)
 
 
+async def test_a_channel_that_adds_the_bot_again_gets_a_jobs_result(tmp_path: Path) -> None:
+    """The message that the bot has joined is enough; the result comes in its thread."""
+    async with job_of_a_closed_channel(tmp_path / "data", ROOM, "not_in_channel") as (platform, asked):
+        await platform.invite(ROOM)
+        await platform.wait_until(
+            lambda: any(
+                "exit code 0" in post.text and post.thread == asked for post in platform.messages(ROOM)
+            ),
+            seconds=30,
+        )
+
+
 async def test_a_channel_with_a_new_id_gets_what_its_old_id_was_refused(tmp_path: Path) -> None:
     """Slack refuses the old id before it reports the new one; the result is then posted to that one."""
     async with job_of_a_closed_channel(tmp_path / "data", "G0OLD", "channel_not_found") as (platform, asked):
@@ -77,3 +96,34 @@ async def test_a_channel_with_a_new_id_gets_what_its_old_id_was_refused(tmp_path
             ),
             seconds=30,
         )
+
+
+async def test_an_answer_waits_no_longer_for_a_permission_that_a_message_proves(tmp_path: Path) -> None:
+    """The bot may not write for a while; the next question gets the earlier answer and its own at once."""
+    async with simulate_telegram() as platform:
+        await platform.group(GROUP)
+        async with gateway(tmp_path / "data", env=channel_env("telegram", platform.settings())) as process:
+            await platform.restrict(GROUP, forbidden=["text messages"])
+            await platform.say(GROUP, "@dovecote_bot !echo first")
+            await poll_until(process, "/deliveries", is_refused)
+            await platform.restrict(GROUP)
+            await platform.say(GROUP, "@dovecote_bot !echo second")
+            await platform.wait_for_messages(2, chat=GROUP, seconds=30)
+            texts = [post.text for post in platform.messages(GROUP)]
+    assert ["first" in texts[0], "second" in texts[1], len(texts)] == [True, True, 2], texts
+
+
+async def test_a_group_that_adds_the_bot_again_gets_a_jobs_result(tmp_path: Path) -> None:
+    """Telegram reports that the bot may write; the result comes without a new message of a person."""
+    async with simulate_telegram() as platform:
+        await platform.group(GROUP)
+        async with gateway(tmp_path / "data", env=channel_env("telegram", platform.settings())) as process:
+            await platform.say(GROUP, f"@dovecote_bot !&{UNTIL_GO}")
+            await poll_until(process, "/turns?state=completed", lambda found: bool(found["items"]))
+            await platform.wait_until(lambda: bool(platform.messages(GROUP)), seconds=30)
+            await platform.kick(GROUP)
+            await end_job(process)
+            await platform.readmit(GROUP)
+            await platform.wait_until(
+                lambda: any("exit code 0" in post.text for post in platform.messages(GROUP)), seconds=30
+            )
