@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from channels.message import Address, RoomMigrated
 from delivery.database.engine import Connection
 from delivery.deliveries import routes, store
 from delivery.deliveries.ordering import reopen
 from gateway.memory.visibility import chat_room_key
+from gateway.store.accounts import records, revisions
+from gateway.store.accounts.records import Record
 from gateway.store.conversations import conversations, memories, pairings, room_messages
 from gateway.store.conversations.memories import MemoryScope
+
+
+async def move_settings(connection: Connection, migration: RoomMigrated) -> bool:
+    """Move the settings of a room in its channel's record to the new id.
+
+    Returns False if they stay under the old id, because the configuration file declares the channel.
+    """
+    old, new = migration.old.room, migration.new.room
+    channel = await records.get_by_id(connection, migration.old.channel)
+    if channel is None or old not in _rooms(channel):
+        return True
+    await revisions.lock(connection, channel.account)
+    channel = await records.get_by_id(connection, channel.id)
+    if channel is None or channel.managed or new in _rooms(channel):
+        return channel is None or new in _rooms(channel)
+    rooms = {new if room == old else room: given for room, given in _rooms(channel).items()}
+    settings = {**channel.config["settings"], "rooms": rooms}
+    await records.update_record(connection, replace(channel, config={**channel.config, "settings": settings}))
+    return True
+
+
+def _rooms(channel: Record) -> Mapping[str, Any]:
+    return dict(channel.config.get("settings", {}).get("rooms") or {})
 
 
 async def move_room(connection: Connection, account: str, migration: RoomMigrated) -> None:

@@ -41,7 +41,7 @@ from gateway.ingress.interactions.agent_reactions import AgentReactions
 from gateway.ingress.interactions.approval_replies import ApprovalReplies
 from gateway.ingress.interactions.status_reactions import StatusReactions
 from gateway.ingress.interactions.turn_buttons import TurnButtons, is_turn_button
-from gateway.ingress.moved_rooms import move_room
+from gateway.ingress.moved_rooms import move_room, move_settings
 from gateway.ingress.rate_limit import DroppedKeys, SenderRateLimiter, UnknownSenders
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import ChatThread, Conversation
@@ -361,16 +361,17 @@ class UpdateHandler:
                 await reopen_chat(tx, context.record.account, reopened.address)
 
     async def _on_room_migrated(self, context: ChannelContext, migration: RoomMigrated) -> None:
-        """Move what belongs to a room to its new id; settings of the channel still name the old id."""
+        """Move what belongs to a room to its new id; settings in `dovecote.toml` still name the old one."""
         async with self._transactions.begin("reception") as tx:
             if not await self._is_new(tx, context, migration.key):
                 return
+            moved = await move_settings(tx.connection, migration)
             await move_room(tx.connection, context.record.account, migration)
         old, new = migration.old.room, migration.new.room
         log.info("ingress.room_migrated", channel=context.record.name, old=old, new=new)
-        if old in context.rooms and new not in context.rooms:
+        if not moved:
             log.warning(
                 "ingress.room_settings_outdated",
                 channel=context.record.name,
-                note=f"the setting rooms of this channel names {old}, and the room is {new} now",
+                note=f"rooms of this channel in dovecote.toml names {old}, and the room is {new} now",
             )

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import select
+from structlog.testing import capture_logs
 
 from channels.message import (
     Address,
@@ -24,6 +25,7 @@ from delivery.database.engine import Database
 from delivery.database.tables import deliveries, routes
 from gateway.ingress.access import AdmissionResult, authorize, pairing_subject
 from gateway.memory.visibility import chat_room_key
+from gateway.store.accounts import records
 from gateway.store.conversations import pairings
 from gateway.store.conversations.memories import Memory, MemoryScope, insert_memory
 from gateway.store.tables import conversations
@@ -151,6 +153,24 @@ async def test_a_room_moves_with_its_notes_and_its_people(harness: IngressHarnes
         assert await pairings.is_paired(connection, record, pairing_of("8", new))
         assert not await pairings.is_paired(connection, record, member)
         assert await pairings.is_paired(connection, record, other_room)
+
+
+@pytest.mark.parametrize(("managed", "room"), [(False, "-100200"), (True, "-100")])
+async def test_a_room_moves_with_its_settings(harness: IngressHarness, managed: bool, room: str) -> None:
+    """They get the new id, unless the configuration file declares the channel; the log names it then."""
+    channel = harness.channel_context.record
+    settings = {**channel.config["settings"], "rooms": {"-100": {"groups": "always"}, "-200": {}}}
+    config = {**channel.config, "settings": settings}
+    async with harness.database.begin() as connection:
+        await records.update_record(connection, replace(channel, config=config, managed=managed))
+    moved = RoomMigrated(key="9", old=harness.address("-100"), new=harness.address("-100200"))
+    with capture_logs() as logs:
+        await harness.receive(moved)
+    async with harness.database.read() as connection:
+        stored = await records.get_by_id(connection, channel.id)
+    assert stored is not None
+    assert stored.config["settings"]["rooms"] == {room: {"groups": "always"}, "-200": {}}
+    assert any(line["event"] == "ingress.room_settings_outdated" for line in logs) is managed
 
 
 def pairing_of(person: str, room: Address) -> str:
