@@ -146,8 +146,11 @@ async def end_waits(connection: Connection, destination: str) -> bool:
     Returns whether anything did, such as for a permission in the room. A pause of the destination stays.
     """
     now = utc_now()
-    statement = update(deliveries).where(*_waits("at")).values(next_at=now)
-    ended = await connection.execute(statement, {"at": destination, "soon": now + LONG_WAIT})
+    waiting = select(deliveries.c.id).where(*_waits("at")).with_for_update(skip_locked=True)
+    ended = await connection.execute(
+        update(deliveries).where(deliveries.c.id.in_(waiting)).values(next_at=now),
+        {"at": destination, "soon": now + LONG_WAIT},
+    )
     return ended.rowcount > 0
 
 

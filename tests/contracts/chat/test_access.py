@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy import update as sql_update
 from structlog.testing import capture_logs
 
 from channels.message import (
@@ -21,6 +22,7 @@ from channels.message import (
     RoomReopened,
     Update,
 )
+from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from delivery.database.tables import deliveries, routes
 from gateway.ingress.access import AdmissionResult, authorize, pairing_subject
@@ -171,6 +173,27 @@ async def test_a_room_moves_with_its_settings(harness: IngressHarness, managed: 
     assert stored is not None
     assert stored.config["settings"]["rooms"] == {room: {"groups": "always"}, "-200": {}}
     assert any(line["event"] == "ingress.room_settings_outdated" for line in logs) is managed
+
+
+@pytest.mark.parametrize(("state", "is_due"), [("retrying", True), ("parked", False)])
+async def test_a_message_ends_the_waits_of_its_room(
+    harness: IngressHarness, state: str, is_due: bool
+) -> None:
+    """What waits for a permission is tried at once; what is parked holds nothing up, and keeps its time."""
+    await harness.send_command("status", token="")
+    later = utc_now() + timedelta(minutes=15)
+    async with harness.database.begin() as connection:
+        await connection.execute(sql_update(deliveries).values(state=state, next_at=later))
+    await harness.send_message("hello", address=harness.address("other"))
+    assert (await next_attempts(harness))[0] == later
+    await harness.send_message("hello")
+    assert ((await next_attempts(harness))[0] <= utc_now()) is is_due
+
+
+async def next_attempts(harness: IngressHarness) -> list[datetime]:
+    """Return when the deliveries are due."""
+    async with harness.database.read() as connection:
+        return list((await connection.execute(select(deliveries.c.next_at))).scalars())
 
 
 def pairing_of(person: str, room: Address) -> str:
