@@ -39,6 +39,7 @@ from channels.message import (
     QuotedMessage,
     Reaction,
     RoomKind,
+    RoomReopened,
     Update,
 )
 from channels.receiving.descriptions import describe_poll, describe_stickers
@@ -127,6 +128,13 @@ def _message_deleted(raw: object, context: _EventContext) -> MessageDeleted:
     )
 
 
+def _channel_changed(raw: object, context: _EventContext) -> RoomReopened:
+    """Decode a change of a channel: it may let the bot write there again."""
+    changed = payloads.Channel.model_validate(raw)
+    key = context.key(changed.id, "changed", context.event_number)
+    return RoomReopened(key=key, address=_address(changed, changed.id, None, context.channel))
+
+
 def _ignore_reason(message: payloads.Message, bot: Bot) -> str:
     if message.author.id == bot.id:
         return "the bot's own message"
@@ -178,11 +186,7 @@ def _reaction(raw: object, context: _EventContext) -> Reaction | IgnoredUpdate:
     if reaction.user_id == context.bot.id:
         return IgnoredUpdate(reason="the bot's own reaction")
     emoji, added = clean(reaction.emoji.name or ""), context.event_type == "MESSAGE_REACTION_ADD"
-    user = (
-        reaction.member.user
-        if reaction.member and reaction.member.user
-        else payloads.User(id=reaction.user_id)
-    )
+    user = (reaction.member and reaction.member.user) or payloads.User(id=reaction.user_id)
     name = f"{emoji}:{reaction.emoji.id}" if reaction.emoji.id else emoji
     action = "added" if added else "removed"
     return Reaction(
@@ -266,15 +270,12 @@ def _button_press(context: _InteractionContext, message: str) -> ButtonPress | I
 
 def _modal_text(content: payloads.InteractionData) -> str:
     """Return the text entered into the modal's fields."""
-    fields = [
-        field
-        for row in content.components
-        for field in (*row.components, *([row.component] if row.component else []))
-    ]
+    fields = [field for row in content.components for field in (*row.components, row.component) if field]
     return "\n".join(clean(field.value).strip() for field in fields if field.value.strip())
 
 
 _DECODERS: Mapping[str, Callable[[object, _EventContext], Update | IgnoredUpdate]] = {
+    "CHANNEL_UPDATE": _channel_changed,
     "MESSAGE_CREATE": _message_created,
     "MESSAGE_UPDATE": _message_edited,
     "MESSAGE_DELETE": _message_deleted,

@@ -114,6 +114,7 @@ class EventHandler:
                 await self._on_guild_create(content, accept)
             case "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "THREAD_CREATE" | "THREAD_UPDATE":
                 self._channel_types.remember(content)
+                await self._accept(event, accept)
             case "MESSAGE_CREATE" | "MESSAGE_UPDATE":
                 await self._on_message(event, content, accept)
             case "MESSAGE_DELETE_BULK":
@@ -146,6 +147,8 @@ class EventHandler:
                     listed.add(channel["id"])
                     if self._backfill.has_unread(channel, joined):
                         await self._backfill_channel(channel["id"], guild_id, joined, accept)
+                    if 0 < (self._markers.last(channel["id"]) or 0) < joined:  # the bot was added again
+                        await self._accept({"t": "CHANNEL_UPDATE", "s": joined, "d": channel}, accept)
         for thread in self._markers.list_threads(str(guild_id), MAX_THREADS):
             if thread not in listed and self._backfill.is_unread(thread):  # it was archived in the meantime
                 await self._backfill_channel(thread, guild_id, joined, accept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -70,6 +71,13 @@ class Simulator(UserActions):
         self.world.guilds.pop(guild, None)
         await self.sessions.emit("GUILD_DELETE", {"id": guild})
 
+    async def readmit(self, chat: int) -> None:
+        """Add the bot to a channel's server again."""
+        guild = self.world.channel(chat).guild or ""
+        self.world.guilds[guild] = {"id": guild, "name": "Engine Room"}
+        joined = {"joined_at": datetime.now(UTC).isoformat()}
+        await self.sessions.emit("GUILD_CREATE", {**self.world.guild(guild), **joined})
+
     async def deny(self, chat: int, *permissions: str) -> None:
         """Deny the bot permissions in a channel by overwrites, by their names in Discord's client."""
         unknown = set(permissions) - set(shapes.PERMISSIONS)
@@ -79,7 +87,9 @@ class Simulator(UserActions):
 
     async def allow(self, chat: int) -> None:
         """Remove a channel's overwrites for the bot."""
-        self.world.channel(chat).denied.clear()
+        changed = self.world.channel(chat)
+        changed.denied.clear()
+        await self.sessions.emit("CHANNEL_UPDATE", changed.raw)
 
     async def mute(self, chat: int) -> None:
         """Deny the bot to send messages in a channel."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from channels.discord.simulator import simulate as simulate_discord
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.run import simulate
 from channels.telegram.simulator import simulate as simulate_telegram
@@ -17,6 +18,7 @@ from turn_requests import poll_until
 
 ROOM = "C0ROOM"
 GROUP = -1001234567890
+CHANNEL = 4004
 UNTIL_GO = "while [ ! -e go ]; do sleep 0.1; done; echo pigeon"
 
 
@@ -111,6 +113,34 @@ async def test_an_answer_waits_no_longer_for_a_permission_that_a_message_proves(
             await platform.wait_for_messages(2, chat=GROUP, seconds=30)
             texts = [post.text for post in platform.messages(GROUP)]
     assert ["first" in texts[0], "second" in texts[1], len(texts)] == [True, True, 2], texts
+
+
+async def test_a_discord_channel_whose_permissions_are_restored_gets_what_waits(tmp_path: Path) -> None:
+    """Discord reports the change of the channel, and the refused answer comes without a new message."""
+    async with simulate_discord() as platform:
+        await platform.server_channel(CHANNEL)
+        async with gateway(tmp_path / "data", env=channel_env("discord", platform.settings())) as process:
+            await platform.mute(CHANNEL)
+            await platform.say(CHANNEL, f"<@{platform.world.bot['id']}> !echo pigeon")
+            await poll_until(process, "/deliveries", is_refused)
+            await platform.allow(CHANNEL)
+            (answer,) = await platform.wait_for_messages(1, chat=CHANNEL, seconds=30)
+    assert "pigeon" in answer.text
+
+
+async def test_a_discord_server_that_adds_the_bot_again_gets_a_jobs_result(tmp_path: Path) -> None:
+    """The channel in which the bot was before gets what it missed, without a new message."""
+    async with simulate_discord() as platform:
+        await platform.server_channel(CHANNEL)
+        async with gateway(tmp_path / "data", env=channel_env("discord", platform.settings())) as process:
+            await platform.say(CHANNEL, f"<@{platform.world.bot['id']}> !&{UNTIL_GO}")
+            await poll_until(process, "/turns?state=completed", lambda found: bool(found["items"]))
+            await platform.wait_for_messages(1, chat=CHANNEL, seconds=30)
+            await platform.kick(CHANNEL)
+            await end_job(process)
+            await platform.readmit(CHANNEL)
+            *_, result = await platform.wait_for_messages(2, chat=CHANNEL, seconds=30)
+    assert "exit code 0" in result.text
 
 
 async def test_a_group_that_adds_the_bot_again_gets_a_jobs_result(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from channels.message import (
     Message,
     MessageDeleted,
     Reaction,
+    RoomReopened,
 )
 from channels.receiving import read_markers
 from channels.testing.memory_state import MemoryChannelState
@@ -67,7 +68,7 @@ def test_a_payload_with_any_part_replaced_is_an_update_or_ignored(data: st.DataO
     target[way[-1]] = data.draw(JUNK)
     decoded = codec.decode(payload, channel="chn", bot=BOT)
     if not isinstance(decoded, IgnoredUpdate):
-        assert isinstance(decoded, Message | MessageDeleted | Command | ButtonPress | Reaction)
+        assert isinstance(decoded, Message | MessageDeleted | Command | ButtonPress | Reaction | RoomReopened)
         assert "\0" not in repr(decoded).replace("\\0", "")
         decoded.address.encode().encode()
         decoded.key.encode()
