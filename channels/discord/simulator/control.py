@@ -21,7 +21,17 @@ if TYPE_CHECKING:
     from channels.discord.simulator.simulator import Simulator
 
 _USER_ACTIONS = ("say", "forward", "edit", "purge", "preview", "react", "command", "press", "set_endpoint")
-_CHANNEL_ACTIONS = ("server_channel", "thread", "forum_post", "archive", "kick", "deny", "allow", "mute")
+_CHANNEL_ACTIONS = (
+    "server_channel",
+    "thread",
+    "forum_post",
+    "archive",
+    "kick",
+    "readmit",
+    "deny",
+    "allow",
+    "mute",
+)
 _FAULT_ACTIONS = (
     "push",
     "fail",

@@ -5,7 +5,7 @@ GET  /_control/calls?after=N    the Web API calls from the Nth on
 POST /_control/<action>         call an action with a JSON object of arguments; returns {"result": …}
 
 User actions: say, edit, unfurl, react, press, submit, slash, open_agent, change_context, and send_file
-(its content in base64). Faults: kick, unarchive, change_id, fail, cut, answer_late, grant, advance;
+(its content in base64). Faults: kick, unarchive, invite, change_id, fail, cut, answer_late, grant, advance;
 room {room, kind?}; request_url {url}; rates {method: {burst, a_second, in_room?} or null};
 warn, refresh {reason?} and cut_sockets {times} of Socket Mode.
 Arguments are those of the methods of `Simulator`; a wrong one is answered 400 with the reason.
@@ -49,6 +49,7 @@ class Control:
             one.change_context,
             one.kick,
             one.unarchive,
+            one.invite,
             one.change_id,
             one.fail,
             one.cut,

@@ -55,6 +55,7 @@ class Simulator:
         fate = (
             self.block,
             self.kick,
+            self.readmit,
             self.push,
             self.fail,
             self.cut,
