@@ -10,6 +10,12 @@ from channels.zalo.api import BotApi, connect
 from channels.zalo.settings import ZaloSettings
 from egress.guard import EgressGuard
 
+_ENTER_WEBHOOK = "enter the channel's address at developers.zalo.me, Webhook"
+_NOT_ASKED = (
+    "not asked: a question would use up the refresh token. The running gateway asks: `dovecote status` shows "
+    "the channel in trouble if Zalo refuses the token"
+)
+
 
 class _NoState(ChannelState):
     """Keeps nothing: a probe must not use up a refresh token that it cannot replace."""
@@ -32,7 +38,7 @@ class _NoState(ChannelState):
 async def probe(settings: ZaloSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
     """Ask Zalo about the bot and return one result per check, with a remedy for each problem."""
     if settings.platform == "oa" and settings.access_token is None:
-        return (check("official account", "not asked: a question would use up the refresh token"),)
+        return (check("official account", _NOT_ASKED), check("webhook", _ENTER_WEBHOOK))
     without_renewal = settings.model_copy(update={"refresh_token": None})
     async with connect(without_renewal, _NoState(), guard) as api:
         try:
@@ -41,7 +47,7 @@ async def probe(settings: ZaloSettings, guard: EgressGuard) -> tuple[CheckResult
         except ChannelError as error:
             return (refused("zalo", error, operator="Copy the token again."),)
     if settings.platform == "oa":
-        posts = check("webhook", "enter the channel's address at developers.zalo.me, Webhook")
+        posts = check("webhook", _ENTER_WEBHOOK)
     else:
         url = clean(hook.get("url"))
         polled = (

@@ -175,6 +175,15 @@ async def test_an_access_token_without_renewal_needs_the_operator(platform: Simu
     assert all(one.ok for one in await plugin.probe(plugin.settings(**account(platform)), TRUSTED))
 
 
+async def test_a_probe_does_not_use_up_the_refresh_token(platform: Simulator) -> None:
+    """Without an access token it asks nothing, and says where the answer is and what is still to be set."""
+    renewed = {"refresh_token": platform.refresh, "app_secret": "app-secret"}
+    settings = plugin.settings(**account(platform, access_token=None, **renewed))
+    asked, webhook = await plugin.probe(settings, TRUSTED)
+    assert ("dovecote status" in asked.detail, "developers.zalo.me" in webhook.detail) == (True, True)
+    assert platform.counts["renew"] == 0
+
+
 @pytest.mark.parametrize("kind", ["bot", "oa"])
 async def test_a_reply_that_is_an_image_is_sent_as_a_picture(platform: Simulator, kind: str) -> None:
     """The picture goes by its link, with its caption."""
