@@ -125,6 +125,11 @@ class InstrumentedStream(EventStream):
         self._on_event = on_event
         self._start_times = StartTimes()
 
+    @property
+    def epoch(self) -> str:
+        """The incarnation of the stream."""
+        return self._inner.epoch
+
     async def append(self, event: Event, *, account: str, expected: int) -> int:
         """Append and count."""
         seq = await self._inner.append(event, account=account, expected=expected)

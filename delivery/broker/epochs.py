@@ -303,17 +303,27 @@ async def _run_once(
     if not nats.is_connected:
         return
     async with database.read() as connection:
-        before = await load_checkpoint(connection)
+        stored = await load_checkpoint(connection)
+    before = _with_confirmed(stored, stream)
     identity = await _read_identity(nats, config)
     _warn_if_full(stream.usage.fill, identity.usage.fill)
     _warn_if_short(stream.usage.days, identity.usage.days, config)
     stream.usage = identity.usage
-    if before and (before.created, before.high_water) == (identity.created, identity.last_seq):
-        epoch = format_epoch(before.created, before.bumps)
+    if stored and before == stored == replace(stored, created=identity.created, high_water=identity.last_seq):
+        epoch = format_epoch(stored.created, stored.bumps)
     else:
         async with database.begin() as connection:
             epoch = await determine_epoch(connection, before, identity)
+            if before and epoch != stream.epoch and _fell_back(before, identity):
+                await outbox.publish_again(connection, after_seq=identity.last_seq)
     stream.begin_epoch(epoch)
+
+
+def _with_confirmed(stored: StreamCheckpoint | None, stream: JetStreamEvents) -> StreamCheckpoint | None:
+    """Return a checkpoint with the seqs that the broker has confirmed since: it may lose these too."""
+    if stored is None or format_epoch(stored.created, stored.bumps) != stream.epoch:
+        return stored
+    return replace(stored, high_water=max(stored.high_water, stream.confirmed_seq))
 
 
 def _warn_if_full(before: float, now: float) -> None:

@@ -72,9 +72,11 @@ class JetStreamEvents(EventStream):
     """
 
     def __init__(self, nats: NatsConnection, hub: SubscriptionHub, *, epoch: str) -> None:
-        self.epoch = epoch
+        self._epoch = epoch
         self.usage = LogUsage()
         """How much of the event log's space is used, refreshed by `delivery.broker.epochs.run`."""
+        self.confirmed_seq = 0
+        """The highest seq that the broker has confirmed to this process in this epoch."""
         self._nats = nats
         self._hub = hub
         self._lasting: OrderedDict[str, int] = OrderedDict()
@@ -86,10 +88,16 @@ class JetStreamEvents(EventStream):
         """Account and conversation of the deltas whose turn has ended, with the seq of its end."""
         self._reading = FairGate(PoolSize(places=_READS_AT_ONCE))
 
+    @property
+    def epoch(self) -> str:
+        """The incarnation of the stream."""
+        return self._epoch
+
     def begin_epoch(self, epoch: str) -> None:
         """Change the epoch and report a gap to all readers: positions of the former epoch are invalid."""
-        if epoch != self.epoch:
-            self.epoch = epoch
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self.confirmed_seq = 0
             self._lasting.clear()
             self._to_remove.clear()
             self._hub.mark_gap()
@@ -113,6 +121,7 @@ class JetStreamEvents(EventStream):
         try:
             ack = await self._nats.publish(subject, event.encode(), headers)
             self._remember(event.conversation, ack.seq)
+            self.confirmed_seq = max(self.confirmed_seq, ack.seq)
         finally:
             ended = self._appending.pop(event.conversation, None)
             if ended is not None:

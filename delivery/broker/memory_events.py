@@ -27,16 +27,21 @@ class MemoryEvents(EventStream):
     """Events in lists: `max_events` lasting ones per conversation; `unreachable` simulates an outage."""
 
     def __init__(self, *, epoch: str = "mem", max_events: int = 50_000) -> None:
-        self.epoch = epoch
+        self._epoch = epoch
         self.unreachable = False
         self._max_events = max_events
         self._seq = 0
         self._losing = 0
         self._logs: defaultdict[tuple[str, str], _Log] = defaultdict(_Log)
 
+    @property
+    def epoch(self) -> str:
+        """The incarnation of the stream."""
+        return self._epoch
+
     def begin_epoch(self, epoch: str) -> None:
         """Start a new epoch and report a gap to all followers."""
-        self.epoch = epoch
+        self._epoch = epoch
         self.mark_gap()
 
     def mark_gap(self) -> None:

@@ -77,6 +77,11 @@ class EventStream(Protocol):
     `account` is the owner of the conversation. For another account the conversation has no events.
     """
 
+    @property
+    @abstractmethod
+    def epoch(self) -> str:
+        """The incarnation of the stream that positions belong to; may change at run time. Raises nothing."""
+
     @abstractmethod
     async def append(self, event: Event, *, account: str, expected: int) -> int:
         """Append a lasting event if the conversation's last lasting seq is `expected`, and return its seq.

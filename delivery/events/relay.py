@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -30,13 +30,14 @@ MAX_CACHED = 10_000
 """The number of conversations whose position is cached in memory."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Position:
-    """The last published lasting event of one conversation."""
+    """The last published lasting event of one conversation, in one epoch of the stream."""
 
     seq: int
     n: int
     account: str
+    epoch: str
 
 
 def _take_consecutive(pending: dict[int, Event], after: int) -> list[Event]:
@@ -108,7 +109,7 @@ class Relay:
         self._pending: dict[str, dict[int, Event]] = defaultdict(dict)
         self._queued: set[str] = set()
         self._to_read: set[str] = set()
-        self._marks: dict[str, tuple[int, int]] = {}
+        self._marks: dict[str, _Position] = {}
         self._seqs = _PublishedSeqs()
 
     def enqueue(self, events: Iterable[Event]) -> None:
@@ -131,7 +132,7 @@ class Relay:
 
     async def _is_published(self, event: Event) -> bool:
         """Return whether an event is known to be in the stream, by this relay or by the database."""
-        position, number = self._positions.get(event.conversation), event.n or 0
+        position, number = self._cached_position(event.conversation), event.n or 0
         if position is not None:
             return number <= position.n
         async with self._database.read() as connection:
@@ -166,11 +167,11 @@ class Relay:
 
     def catch_up(self, backlog: Backlog) -> None:
         """Publish a backlog; if this relay has published it already, only mark it as published."""
-        position = self._positions.get(backlog.conversation)
+        position = self._cached_position(backlog.conversation)
         if position is None or position.n < backlog.last_n:
             self._read_soon(backlog.conversation, backlog.account)
         else:
-            self._marks.setdefault(backlog.conversation, (position.n, position.seq))
+            self._marks.setdefault(backlog.conversation, position)
 
     def _queue(self, conversation: str, account: str) -> None:
         if conversation not in self._queued:
@@ -214,7 +215,7 @@ class Relay:
 
     async def _flush(self, conversation: str) -> None:
         for tries in range(20):
-            position = self._positions.get(conversation)
+            position = self._cached_position(conversation)
             if position is None:
                 position = await self._load_position(conversation, from_stream=tries > 0)
             if position is None:
@@ -229,6 +230,11 @@ class Relay:
             return
         self._to_read.add(conversation)
 
+    def _cached_position(self, conversation: str) -> _Position | None:
+        """Return the position in memory, unless it is of an epoch that has ended: that event may be lost."""
+        position = self._positions.get(conversation)
+        return position if position is not None and position.epoch == self._stream.epoch else None
+
     def _forget(self, conversation: str) -> None:
         """Drop what is queued of a deleted conversation."""
         self._pending.pop(conversation, None)
@@ -242,15 +248,17 @@ class Relay:
         The stream's tail costs a read by the leader of its servers. The compare-and-set of the next append
         shows whether the position is right.
         """
+        epoch = self._stream.epoch
         async with self._database.read() as connection:
             stored = await outbox.last_position(connection, conversation)
         if stored is None:
             return None
         published_n, seq, account = stored
-        position = _Position(seq=seq, n=published_n, account=account)
+        position = _Position(seq=seq, n=published_n, account=account, epoch=epoch)
         if from_stream:
             tail = await self._stream.tail(conversation, account=account)
-            position.seq, position.n = (tail.seq, tail.n) if tail else (0, published_n)
+            seq, n = (tail.seq, tail.n) if tail else (0, published_n)
+            position = replace(position, seq=seq, n=n)
         if len(self._positions) >= MAX_CACHED:
             self._positions.pop(next(iter(self._positions)))
         self._positions[conversation] = position
@@ -266,18 +274,19 @@ class Relay:
                 events, unread = await self._list_unpublished(conversation, position), False
             if not events:
                 return
-            await self._append_all(conversation, position, events)
+            position = await self._append_all(conversation, position, events)
 
-    async def _append_all(self, conversation: str, position: _Position, events: list[Event]) -> None:
+    async def _append_all(self, conversation: str, position: _Position, events: list[Event]) -> _Position:
         for event in events:
             self._checkpoint("relay.before_append")
-            position.seq = await self._stream.append(event, account=position.account, expected=position.seq)
+            seq = await self._stream.append(event, account=position.account, expected=position.seq)
             self._checkpoint("relay.after_append")
-            position.n = event.n or 0
-            self._marks[conversation] = (position.n, position.seq)
+            position = replace(position, n=event.n or 0, seq=seq)
+            self._positions[conversation] = self._marks[conversation] = position
             await self._seqs.set(event.id, position.seq)
             if self._announce is not None:
                 await self._announce(position.account, event, position.seq)
+        return position
 
     async def _list_unpublished(self, conversation: str, position: _Position) -> list[Event]:
         async with self._database.read() as connection:
@@ -293,8 +302,9 @@ class Relay:
 
     async def _mark(self) -> None:
         marks, self._marks = self._marks, {}
-        if not marks:
+        valid = [(key, one.n, one.seq) for key, one in marks.items() if one.epoch == self._stream.epoch]
+        if not valid:
             return
         with log_errors("relay.mark"):  # a mark is a hint; the stream's tail decides
             async with self._database.begin() as connection:
-                await outbox.mark_published(connection, [(key, n, seq) for key, (n, seq) in marks.items()])
+                await outbox.mark_published(connection, valid)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
+from bench.chaos.deployment import large_nats_server
 from gateway_process import GatewayProcess, gateway
 from turn_requests import is_finished, poll_until, start_turn
 
@@ -31,9 +35,36 @@ async def test_events_that_an_older_log_lacks_are_published(tmp_path: Path) -> N
         shutil.rmtree(data / "nats")
         shutil.copytree(tmp_path / "older", data / "nats")
         await process.start()
-        for name, events in before.items():
-            wanted = [(event["n"], event["id"]) for event in events]
-            async with asyncio.timeout(30):
-                found: list[tuple[int, str]] = []
-                while found != wanted:
-                    found = [(event["n"], event["id"]) for event in await process.events(name)]
+        await expect_events(process, before)
+
+
+async def test_events_that_are_lost_while_the_gateway_runs_are_published_again(tmp_path: Path) -> None:
+    """A copy replaces the files of the NATS server, as when a volume is put back; the gateway stays."""
+    async with AsyncExitStack() as stack:
+        server = large_nats_server(tmp_path / "nats")
+        stack.push_async_callback(server.stop)
+        await server.start()
+        url = f"nats://{server.token}@127.0.0.1:{server.port}"
+        process = await stack.enter_async_context(gateway(tmp_path / "data", env={"DOVECOTE_NATS_URL": url}))
+        await ask(process, "one")
+        await server.stop()
+        shutil.copytree(tmp_path / "nats" / "store", tmp_path / "older")
+        await server.start()
+        for conversation in ("one", "two"):
+            await ask(process, conversation)
+        before = {name: await process.events(name) for name in ("one", "two")}
+        await server.stop()
+        shutil.rmtree(tmp_path / "nats" / "store")
+        shutil.copytree(tmp_path / "older", tmp_path / "nats" / "store")
+        await server.start()
+        await expect_events(process, before)
+
+
+async def expect_events(process: GatewayProcess, before: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Wait until conversations have the events that they had."""
+    for name, events in before.items():
+        wanted = [(event["n"], event["id"]) for event in events]
+        async with asyncio.timeout(30):
+            found: list[tuple[int, str]] = []
+            while found != wanted:
+                found = [(event["n"], event["id"]) for event in await process.events(name)]
