@@ -21,7 +21,7 @@ from gateway.store.accounts.budgets import (
 from gateway.store.accounts.usage import Amount
 
 WARNING_SHARE = 0.8
-"""The share of a budget from which people are warned, once in each period."""
+"""The share of a budget from which people are warned, once in each period, or until the limit is raised."""
 
 OUTPUT_ESTIMATE = 1_000
 """Tokens that a request is expected to be answered with, until its usage is known."""
@@ -237,12 +237,15 @@ def is_reserved(counter: BudgetCounter) -> bool:
 
 def render_warning(counter: BudgetCounter, names: BudgetNames) -> str:
     """Return the warning that most of a budget, or all of it, is used."""
-    budget, end = names.budget(counter), names.end(counter)
+    budget = names.budget(counter)
+    again = f"I can answer again from {names.end(counter)}."
+    if counter.period_name is PeriodName.TOTAL:
+        again = f"I cannot answer until it is raised; {_raised_by(names.whose(counter))} can raise it."
     if counter.used >= counter.ceiling:
-        return f"All of {budget} is used: {share_of(counter)}. I can answer again from {end}."
+        return f"All of {budget} is used: {share_of(counter)}. {again}"
     percent = _percent(counter, counter.used)
     amounts = "" if counter.kind is BudgetKind.COST else f": {share_of(counter)}"
-    return f"{percent} of {budget} is used{amounts}. When all is used, I can answer again from {end}."
+    return f"{percent} of {budget} is used{amounts}. When all is used, {again}"
 
 
 def _raised_by(whose: str) -> str:

@@ -62,7 +62,7 @@ class BudgetWarning:
 
 
 OnBudgetWarning = Callable[[BudgetWarning], Awaitable[None]]
-"""Warn people once in each period."""
+"""Warn people once in each period, and of a total budget once until it is raised."""
 
 
 async def no_warning(_warning: BudgetWarning) -> None:
@@ -222,7 +222,8 @@ class BudgetReservations:
             for one in reserved.changes
         ]
         changed = await _end_reservation(connection, account, changes)
-        return [one for one in changed if not one.warned and one.used >= one.ceiling * WARNING_SHARE]
+        unwarned = await _with_totals(connection, account, [one for one in changed if not one.warned])
+        return [one for one in unwarned if one.used >= one.ceiling * WARNING_SHARE]
 
     async def warn(
         self, account: str, turn_input: TurnInput, counters: Sequence[BudgetCounter], names: BudgetNames

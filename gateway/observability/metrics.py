@@ -29,7 +29,7 @@ COUNTERS: Catalogue = {
     "model_requests": ("requests to models", ("model",)),
     "cost": ("cost of models, in the currency of the prices", ("model",)),
     "budget_refusals": ("turns refused because a budget is used up", ("whose",)),
-    "budget_warnings": ("warnings that most of a budget of a day or month is used", ("whose",)),
+    "budget_warnings": ("warnings that most of a budget is used", ("whose",)),
     "storage_refusals": ("files refused because the account's storage is full", ()),
     "events": ("events published to conversation streams, by type", ("type",)),
     "lease_changes": ("leases acquired, found busy, failed or lost, by kind", ("kind", "change")),

@@ -142,13 +142,15 @@ async def set_budget(connection: Connection, account: str, limits: Mapping[str, 
         )
     )
     for counter in [_counter(row) for row in rows]:
-        amount = (limits.get(counter.period_name) or {}).get(counter.kind) or 0
+        of_period = limits if counter.period == TOTAL_PERIOD else limits.get(counter.period_name) or {}
+        amount = of_period.get(counter.kind) or 0
         await _set_ceiling(connection, account, counter, to_units(counter.kind, amount))
     await delete_unlimited(connection, account)
 
 
 async def _set_ceiling(connection: Connection, account: str, counter: BudgetCounter, ceiling: int) -> None:
-    await connection.execute(update(table).where(_is(account, counter)).values(ceiling=ceiling))
+    kept = counter.warned and ceiling <= counter.ceiling
+    await connection.execute(update(table).where(_is(account, counter)).values(ceiling=ceiling, warned=kept))
 
 
 async def delete_unlimited(connection: Connection, account: str) -> None:
@@ -215,8 +217,8 @@ async def change_counters(
     """Add to counters in one statement and return those that were changed; the changes must be sorted.
 
     `only_below`: a counter is changed only while what is used and reserved is below its new ceiling, and
-    takes the end that its period has now. Each row is locked as it is changed, so replicas that compete see
-    each other's changes.
+    takes the end that its period has now. A raised ceiling is warned of again. Each row is locked as it is
+    changed, so replicas that compete see each other's changes.
     """
     asked = insert_on_conflict(table, connection.dialect.name).values(
         [
@@ -235,9 +237,11 @@ async def change_counters(
         ]
     )
     added = {name: table.c[name] + asked.excluded[name] for name in ("used", "reserved")}
+    limit: dict[str, Any] = {name: asked.excluded[name] for name in ("ceiling", "ends_at")}
+    limit["warned"] = and_(table.c.warned, asked.excluded.ceiling <= table.c.ceiling)
     statement = asked.on_conflict_do_update(
         index_elements=list(_KEY),
-        set_=added | ({name: asked.excluded[name] for name in ("ceiling", "ends_at")} if only_below else {}),
+        set_=added | limit if only_below else added,
         where=table.c.used + table.c.reserved < asked.excluded.ceiling if only_below else None,
     ).returning(*_COLUMNS)
     return [_counter(row) for row in await connection.execute(statement)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from delivery.database.engine import Database
 from gateway.accounts import api_keys
 from gateway.accounts.budget_periods import BudgetNames, render_refusal, render_share, render_warning
 from gateway.accounts.budgets import Budget, MeteredAgent, UsageMeter, budget_problem
+from gateway.accounts.reservations import BudgetReservations, BudgetWarning, OnBudgetWarning, no_warning
 from gateway.agents.port import (
     Agent,
     AgentError,
@@ -90,12 +91,20 @@ def turn_input(turn: str, **limits: float) -> TurnInput:
     return TurnInput(turn=turn, conversation="cnv_1", attempt=1, trigger="message", input="hi", agent=spec)
 
 
-async def metered(agent: Agent, database: Database, metrics: Metrics | None = None) -> MeteredAgent:
+async def metered(
+    agent: Agent,
+    database: Database,
+    metrics: Metrics | None = None,
+    *,
+    on_warning: OnBudgetWarning = no_warning,
+) -> MeteredAgent:
     """Return an agent that is metered in the conversation, as it was claimed now."""
     async with database.read() as connection:
         claimed = await claims.read(connection, "cnv_1")
     assert claimed is not None
-    return MeteredAgent(agent, UsageMeter(database, metrics or Metrics(), PRICES), claimed)
+    reservations = BudgetReservations(database, on_warning=on_warning)
+    meter = UsageMeter(database, metrics or Metrics(), PRICES, reservations=reservations)
+    return MeteredAgent(agent, meter, claimed)
 
 
 async def run_turn(database: Database, asked: TurnInput, metrics: Metrics | None = None) -> ThreeCallAgent:
@@ -168,6 +177,41 @@ async def test_a_budget_that_is_set_during_a_turn_stops_its_next_request(
         with pytest.raises(AgentError, match="model requests of this account is used up: 1 of 1"):
             await anext(steps)
     assert thinker.asked == 1
+
+
+@pytest.mark.parametrize("whose", ["account", "agent"])
+async def test_a_total_budget_warns_once_until_it_is_raised(
+    database: Database, account: str, whose: str
+) -> None:
+    """At 80 percent the conversation gets one message, which says who can raise the budget."""
+    warnings: list[BudgetWarning] = []
+
+    async def warn(warning: BudgetWarning) -> None:
+        async with database.begin() as connection:
+            if await budgets.mark_warned(connection, warning.account, warning.counter):
+                warnings.append(warning)
+
+    async def ask(turn: str, tokens: int) -> list[str]:
+        """Use 300 tokens, and return the new warnings."""
+        warnings.clear()
+        if whose == "account":
+            async with database.begin() as connection:
+                await budgets.set_budget(connection, account, {"tokens": tokens})
+        asked = turn_input(turn, **({"budget_tokens": tokens} if whose == "agent" else {}))
+        agent = await metered(ThreeCallAgent(), database, on_warning=warn)
+        with suppress(AgentError):
+            async for _step in agent.run(asked, RecordingTools()):
+                pass
+        return [one.text for one in warnings]
+
+    owner = "this account" if whose == "account" else "agent 'ada'"
+    raiser = "the gateway's operator" if whose == "account" else "who may change the agent (limits)"
+    assert await ask("one", 1000) == []
+    (text,) = await ask("two", 720)
+    assert text.startswith(f"83% of the budget of tokens of {owner} is used: 600 of 720. When all is used, I")
+    assert text.endswith(f"{raiser} can raise it.")
+    assert await ask("three", 720) == []
+    assert len(await ask("four", 1300)) == 1
 
 
 def test_no_budget_is_no_limit() -> None:
