@@ -34,6 +34,7 @@ from gateway.infra.preflight import (
     ListenFailed,
     SecretKeyMismatch,
     describe_damage,
+    describe_exhaustion,
 )
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.migrations import UnknownRevision
@@ -96,7 +97,8 @@ def run(settings: Settings) -> int:
         return 1 if isinstance(error, ListenFailed) else 2
     except (*expected, DBAPIError) as error:
         damaged = describe_damage(settings, error)
-        print(f"dovecote: {damaged or _first_line(error)}", file=sys.stderr)  # noqa: T201 - for the operator
+        reason = damaged or describe_exhaustion(settings, error) or _first_line(error)
+        print(f"dovecote: {reason}", file=sys.stderr)  # noqa: T201 - for the operator
         return 2 if damaged else 1
     gc.freeze()  # everything is closed: skip the interpreter's last search for reference cycles
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,6 +21,7 @@ from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.database.instance_claim import DatabaseClaimed, SessionsPooled, claim_database
 from delivery.database.sqlite import is_damaged
 from delivery.errors import DeliveryError
+from delivery.exhaustion import EXHAUSTED, Resource, exhausted_resource
 from gateway.accounts.vault import DecryptionFailed, Vault, associated_data
 from gateway.config.settings import Settings
 from gateway.migrations import migrate_up
@@ -226,6 +228,18 @@ def describe_damage(settings: Settings, error: BaseException) -> str | None:
         f"Without a backup: `sqlite3 {file} .recover | sqlite3 NEW` rescues the rows that can be read. Check "
         "the disk before you continue"
     )
+
+
+def describe_exhaustion(settings: Settings, error: BaseException) -> str | None:
+    """Return what an operator does about a full disk or too few open files, or None if it is neither."""
+    resource = exhausted_resource(error) if isinstance(error, OSError) else None
+    if resource is None:
+        return None
+    reason = f"{EXHAUSTED[resource]} ({error})"
+    if resource is not Resource.DISK:
+        return reason
+    free = shutil.disk_usage(settings.data_dir).free / 1_000_000
+    return f"{reason}. data_dir = {settings.data_dir} (--data, DOVECOTE_DATA_DIR) has {free:.1f} MB free"
 
 
 class SecretKeyMismatch(Exception):

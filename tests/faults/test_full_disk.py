@@ -21,6 +21,7 @@ from delivery.events.event import Event, EventType
 from gateway.accounts.vault import associated_data, open_vault
 from gateway.infra.data_dir import DataDirLock, DataDirUnusable, prepare_data_dir
 from gateway.infra.embedded_nats import EmbeddedNats, open_embedded_nats
+from gateway_process import GatewayProcess
 from sandbox.lifecycle.external import open_provider
 from sandbox.model import BackgroundJob, BackgroundJobState
 from sandbox.testing.waiting import until, wait_for_job, wait_for_output
@@ -122,6 +123,20 @@ async def test_a_disk_filled_by_others_loses_nothing_and_recovers(
     stored = await small_disk_nats.events.read("cnv_a", after=0, limit=1000, account="acc")
     assert [item.seq for item in stored] == small_disk_nats.seqs[1:]
     assert [item.event.n for item in stored] == list(range(1, len(small_disk_nats.seqs)))
+
+
+async def test_a_start_on_a_full_disk_names_the_directory_and_the_remedy(small_disk: Path) -> None:
+    """A supervisor starts the gateway again while the disk is still full."""
+    data = small_disk / "data"
+    data.mkdir(mode=0o700)
+    with (small_disk / "filler").open("wb", buffering=0) as filler:
+        fill_disk(filler)
+    process = GatewayProcess(data)
+    await process.start(wait=False)
+    assert await process.wait_for_exit(60) == 1
+    said = "\n".join(process.log)
+    assert "the disk is full; an operator must free space" in said
+    assert f"data_dir = {data} (--data, DOVECOTE_DATA_DIR) has 0.0 MB free" in said
 
 
 async def _append_until_it_fails(rig: SmallDiskNats, file: FileIO) -> None:
