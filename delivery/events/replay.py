@@ -99,6 +99,7 @@ async def frames(
             )  # else there is a Reset
             if is_unread and published_seq and (last := await published_seq(conversation)):
                 yield Gap(first=1, last=last)
+                reader.reported_up_to = last
             async for frame in reader.catch_up(bounds, claimed=epoch):
                 yield frame
         yield CaughtUp(seq=reader.position)
@@ -114,6 +115,8 @@ class _Reader:
         self, stream: EventStream, conversation: str, account: str, bounds: StreamBounds, *, deltas: bool
     ) -> None:
         self.position = 0
+        self.reported_up_to = 0
+        """The end of the gap that the reader got because all events have expired."""
         self._stream = stream
         self._conversation = conversation
         self._account = account
@@ -186,11 +189,12 @@ class _Reader:
         for item in batch:
             if item.transient and item.seq <= bounds.last_seq and not _belongs(item, delta):
                 continue
-            if item.previous > self.position and not (gap_reported and not chosen):
+            known = max(self.position, self.reported_up_to)
+            if item.previous > known and not (gap_reported and not chosen):
                 if chosen:
                     yield Events(items=tuple(chosen))
                     chosen = []
-                yield Gap(first=self.position + 1, last=item.previous)
+                yield Gap(first=known + 1, last=item.previous)
             self.position = item.seq
             self._remember_finished(item)
             chosen.append(item)
