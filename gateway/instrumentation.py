@@ -344,9 +344,11 @@ class InstrumentedUpdateHandler(UpdateAcceptor):
         self._metrics = metrics
 
     def accept(self, context: ChannelContext) -> Accept:
-        """Return the wrapped handler's function, counted."""
+        """Return the wrapped handler's function, counted; failures are shown as 0 before the first one."""
         take = self._inner.accept(context)
         platform = str(context.record.config.get("kind", ""))
+        for name in UPDATE_KINDS.values():
+            self._metrics.count("inbound", 0, platform=platform, kind=name, outcome="failed")
 
         async def counted(update: Update) -> None:
             kind, outcome = UPDATE_KINDS[type(update)], "failed"

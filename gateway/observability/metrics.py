@@ -5,6 +5,7 @@ A label never contains an id or a message.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -36,6 +37,18 @@ COUNTERS: Catalogue = {
     "http_requests": ("requests answered, by route and status", ("method", "route", "status")),
     "log_lines": ("warnings and errors logged, by part of the program", ("level", "area")),
 }
+_WHOSE = ("account", "agent", "person")
+FIRST_VALUES: Mapping[str, tuple[str, Sequence[str]]] = {
+    "turns": ("state", ("completed", "failed", "cancelled")),
+    "dead": ("kind", ("turn", "job", "delivery", "webhook")),
+    "jobs": ("state", ("completed", "failed", "stopped", "lost")),
+    "budget_refusals": ("whose", _WHOSE),
+    "budget_warnings": ("whose", _WHOSE),
+}
+"""Counters that are there from the start, as 0, with their label and its values.
+
+Prometheus sees no increase in a series that begins with its first count, so an alert would miss that one.
+"""
 GAUGES: Catalogue = {
     "queue_depth": ("waiting rows, by queue", ("queue",)),
     "queue_oldest_seconds": ("age of the oldest waiting row, by queue", ("queue",)),
@@ -81,6 +94,9 @@ class Metrics:
         self.registry.register(self._samples)
         for name, (about, labels) in GAUGES.items():
             self.gauges[name] = Gauge(f"dovecote_{name}", about, labels, registry=self.registry)
+        for name, (label, values) in FIRST_VALUES.items():
+            for value in values:
+                self.count(name, 0, **{label: value})
 
     def count(self, name: str, amount: float = 1, **labels: str) -> None:
         """Add to a counter of the catalogue."""

@@ -216,6 +216,9 @@ async def test_what_cannot_be_taken_is_counted_and_raised() -> None:
         accept = InstrumentedUpdateHandler(FakeUpdateAcceptor(failing=failing), metrics).accept(
             ChannelContext(record=record, agent="a", allow=())
         )
+        if failing:  # a zero before the first failure, or Prometheus sees no increase
+            zero = 'dovecote_inbound_total{kind="moved",outcome="failed",platform="telegram"} 0.0'
+            assert zero in metrics.render().decode()
         with pytest.raises(OSError, match="full") if failing else nullcontext():
             await accept(moved)
     text = metrics.render().decode()

@@ -156,4 +156,4 @@ def test_numbers_are_served() -> None:
     text = metrics.render().decode()
     assert 'dovecote_turns_total{state="completed"} 1.0' in text
     assert 'dovecote_queue_depth{queue="turns"} 3.0' in text
-    assert "completed" not in Metrics().render().decode()
+    assert 'dovecote_turns_total{state="completed"} 0.0' in Metrics().render().decode()

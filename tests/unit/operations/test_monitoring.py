@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from gateway.observability.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metrics
+from gateway.instrumentation import DEAD_KINDS, JOB_END_STATES, TURN_END_STATES
+from gateway.observability.metrics import COUNTERS, FIRST_VALUES, GAUGES, HISTOGRAMS, Metrics
 from gateway.store.turns.queue_depths import OLDEST_ROW_QUERIES
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "monitoring"
@@ -66,6 +67,24 @@ def test_a_query_selects_values_that_occur(place: str, query: str) -> None:
         assert f"`{value}`" in PAGE or f'{label}="{value}"' in PAGE, f"{place}: {label} is never {value}"
     for queue in re.findall(r'oldest_seconds\{queue="([^"]+)"', query):
         assert queue in OLDEST_ROW_QUERIES, place
+
+
+@pytest.mark.parametrize(
+    ("place", "query"), [(place, query) for place, query in expressions() if "> 0" in query]
+)
+def test_an_alert_on_the_first_count_finds_a_zero_before_it(place: str, query: str) -> None:
+    """Prometheus sees no increase in a series that begins with 1. Updates have a zero once a channel runs."""
+    shown = Metrics().render().decode()
+    for metric, selector in re.findall(r"^increase\((dovecote_[a-z_]+)(?:\{([^}]*)\})?", query):
+        if metric != "dovecote_inbound_total":
+            assert re.search(rf"^{metric}\{{{selector or '[^}]*'}\}} 0\.0$", shown, re.MULTILINE), place
+
+
+def test_the_first_values_are_those_that_are_counted() -> None:
+    """The states and kinds of instrumentation are all there from the start."""
+    assert set(FIRST_VALUES["turns"][1]) == set(TURN_END_STATES.values())
+    assert set(FIRST_VALUES["jobs"][1]) == set(JOB_END_STATES.values())
+    assert set(FIRST_VALUES["dead"][1]) == {*DEAD_KINDS.values(), "turn"}
 
 
 def test_the_names_are_those_of_the_exposition() -> None:
