@@ -105,6 +105,12 @@ def test_the_rules_say_what_to_do() -> None:
     assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"])
 
 
+def test_a_gateway_that_is_gone_is_an_alert() -> None:
+    """Its own series are gone with it, so no rule about their values would fire."""
+    assert "absent(dovecote_build)" in {query for _place, query in expressions()}
+    assert "dovecote_build" in labels()
+
+
 def test_prometheus_accepts_the_rules() -> None:
     """`promtool check rules` finds nothing; skipped where it is not installed."""
     promtool = shutil.which("promtool")
