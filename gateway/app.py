@@ -79,8 +79,8 @@ def run(settings: Settings) -> int:
         UnknownFaultPoint,
         OSError,
     )
+    temporary = (DependencyUnavailable, ListenFailed)  # a supervisor tries these again, and not code 2
     unstartable = (
-        DependencyUnavailable,
         DatabaseFileUnusable,
         DatabaseLeftBehind,
         DatabaseShared,
@@ -92,9 +92,9 @@ def run(settings: Settings) -> int:
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     try:
         _serve_unwrapped(settings)
-    except (*unstartable, ListenFailed) as error:
+    except (*unstartable, *temporary) as error:
         print(f"dovecote: {error}", file=sys.stderr)  # noqa: T201 - for the operator
-        return 1 if isinstance(error, ListenFailed) else 2
+        return 1 if isinstance(error, temporary) else 2
     except (*expected, DBAPIError) as error:
         damaged = describe_damage(settings, error)
         reason = damaged or describe_exhaustion(settings, error) or _first_line(error)

@@ -185,6 +185,22 @@ async def test_a_sqlite_file_without_its_directory_is_explained(tmp_path: Path) 
         assert "Exception in thread" not in errors
 
 
+@pytest.mark.parametrize(
+    "setting", ['database_url = "postgresql://dovecote@127.0.0.1:1/gw"', 'nats_url = "nats://127.0.0.1:1"']
+)
+async def test_a_start_before_its_servers_is_one_that_a_supervisor_repeats(
+    tmp_path: Path, setting: str
+) -> None:
+    """The exit code is not that of wrong settings, after which the unit for systemd starts nothing."""
+    (tmp_path / "dovecote.toml").write_text(f"{setting}\n")
+    unit = (Path(__file__).parents[3] / "deploy" / "systemd" / "dovecote.service").read_text()
+    assert "Restart=always\n" in unit
+    code, _output, errors = await run_to_end("serve", "--port", "0", "--data", "data", cwd=tmp_path)
+    assert code == 1, errors
+    assert "Start that server or correct the URL" in errors
+    assert f"RestartPreventExitStatus={code}\n" not in unit
+
+
 async def test_an_option_of_serve_selects_the_format_of_the_log(tmp_path: Path) -> None:
     """With `--log-format json` each line is an object; another format is refused with the allowed ones."""
     (tmp_path / "data").mkdir(mode=0o700)
