@@ -55,10 +55,11 @@ async def _with_agent(tx: Transaction, conversation: Conversation, submission: S
         return conversation
     agent = await _get_agent_id(tx, submission.account, submission.agent)
     if agent != conversation.agent and not await _change_agent(tx, conversation, agent):
-        raise WrongAgent(
-            f"conversation {conversation.id} belongs to agent {conversation.agent}: name that agent, or "
-            "another conversation"
-        )
+        owner = await records.get_by_id(tx.connection, conversation.agent)
+        if owner is None:
+            raise WrongAgent(AGENT_GONE)
+        remedy = "name that agent, or another conversation"
+        raise WrongAgent(f"conversation {conversation.id} belongs to agent {owner.name!r}: {remedy}")
     return replace(conversation, agent=agent)
 
 

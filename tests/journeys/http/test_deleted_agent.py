@@ -15,7 +15,7 @@ from command_line import run_command_line
 from delivery.webhooks.signing import sign
 from gateway.config.load import environment_without_ours
 from gateway_process import GatewayProcess, gateway
-from turn_requests import poll_until
+from turn_requests import is_finished, poll_until
 
 GONE = "belongs to an agent that no longer exists"
 
@@ -79,3 +79,18 @@ async def test_schedules_and_triggers_end_with_their_agent(tmp_path: Path, *, de
             sender.post(trigger["path"], data=body, headers=headers) as answer,
         ):
             assert (answer.status, GONE in (await answer.json())["detail"]) == (409, True)
+
+
+async def test_a_conversation_of_another_agent_names_that_agent(tmp_path: Path) -> None:
+    """By its name, not its id; when it was deleted, the refusal says so."""
+    async with gateway(tmp_path / "data") as process:
+        new = {"name": "ada", "config": {"model": "builtin:shell"}}
+        assert (await call(process, "POST", "/accounts/me/agents", new))[0] == 201
+        place = {"conversation": "daily", "input": "!echo hi"}
+        _, turn = await call(process, "POST", "/agents/ada/turns", place)
+        await poll_until(process, f"/status/{turn['turnId']}", is_finished)
+        status, refused = await call(process, "POST", "/agents/default/turns", place)
+        assert (status, "belongs to agent 'ada': name" in refused["detail"]) == (409, True), refused
+        await delete_agent(process, tmp_path, declared=False)
+        status, refused = await call(process, "POST", "/agents/default/turns", place)
+        assert (status, GONE in refused["detail"]) == (409, True), refused
