@@ -7,10 +7,11 @@ import unicodedata
 from pathlib import PurePosixPath
 
 BINARY = "application/octet-stream"
+SVG = "image/svg+xml"
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Image types that models accept."""
 
-ACTIVE_CONTENT = frozenset({"text/html", "text/xml", "image/svg+xml", "application/xhtml+xml"})
+ACTIVE_CONTENT = frozenset({"text/html", "text/xml", SVG, "application/xhtml+xml"})
 """Types that a browser might execute; they are served as binary."""
 
 MAX_NAME_BYTES = 120
@@ -22,6 +23,8 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"GIF89a", "image/gif"),
     (8, b"WEBP", "image/webp"),
     (8, b"WAVE", "audio/wav"),
+    (0, b"II*\0", "image/tiff"),
+    (0, b"MM\0*", "image/tiff"),
     (0, b"%PDF-", "application/pdf"),
     (0, b"PK\x03\x04", "application/zip"),
     (0, b"PK\x05\x06", "application/zip"),
@@ -36,6 +39,8 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (4, b"ftypM4A ", "audio/mp4"),
     (4, b"ftypM4B ", "audio/mp4"),
     (4, b"ftyphei", "image/heic"),
+    (4, b"ftypmif1", "image/heif"),
+    (4, b"ftypavif", "image/avif"),
     (4, b"ftypqt  ", "video/quicktime"),
     (4, b"ftyp", "video/mp4"),
     (0, b"\x1a\x45\xdf\xa3", "video/webm"),
@@ -43,6 +48,10 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
 )
 """(offset, bytes, media type), the longest first; RIFF files are distinguished by the word at offset 8."""
 
+_BITMAP = re.compile(rb"BM.{4}\0{4}.{4}[\x0c-\x7c]\0{3}", re.DOTALL)
+"""The head of a BMP file: two reserved words, and the size of the header that follows."""
+
+_DETECTED_IMAGES = frozenset({kind for _, _, kind in _MAGIC if kind.startswith("image/")} | {"image/bmp"})
 _RIFF = frozenset({b"WEBP", b"WAVE"})
 _ADTS_SECOND = frozenset({0xF0, 0xF1, 0xF8, 0xF9})
 _MP3_SECOND = frozenset({0xE2, 0xE3, 0xF2, 0xF3, 0xFA, 0xFB})
@@ -58,7 +67,7 @@ _ZIPPED = {
 }
 """Types of ZIP archives by file name, because the content alone is ambiguous."""
 
-_TEXTS = {".csv": "text/csv", ".json": "application/json", ".md": "text/markdown", ".svg": "image/svg+xml"}
+_TEXTS = {".csv": "text/csv", ".json": "application/json", ".md": "text/markdown", ".svg": SVG}
 _MARKUP = re.compile(rb"^\s*(?:<!doctype\s+html|<html|<\?xml|<svg|<script)", re.IGNORECASE)
 _NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _DEVICES = re.compile(r"^(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
@@ -71,6 +80,8 @@ def detect_media_type(content: bytes, name: str) -> str:
     for where, magic, kind in _MAGIC:
         if content[where : where + len(magic)] == magic and (magic not in _RIFF or content[:4] == b"RIFF"):
             return _ZIPPED.get(suffix, kind) if kind == "application/zip" else kind
+    if _BITMAP.match(content):
+        return "image/bmp"
     if (audio := _detect_frames(content)) is not None:
         return audio
     if not _is_text(content[:_SNIFF_BYTES]):
@@ -78,7 +89,18 @@ def detect_media_type(content: bytes, name: str) -> str:
     if found := _MARKUP.match(content[:_SNIFF_BYTES]):
         return "text/html" if b"html" in found[0].lower() or b"script" in found[0].lower() else "text/xml"
     kind = _TEXTS.get(suffix, "text/plain")
-    return "text/plain" if kind == "image/svg+xml" else kind
+    return "text/plain" if kind == SVG else kind
+
+
+def is_image(content: bytes, stated_type: str) -> bool:
+    """Return whether content can be the image that its sender claims.
+
+    Of a type that is not detected, any unknown bytes can.
+    """
+    found = detect_media_type(content, "")
+    if found == BINARY:
+        return stated_type.startswith("image/") and stated_type not in _DETECTED_IMAGES
+    return found.startswith("image/") or (stated_type == SVG and found == "text/xml")
 
 
 def _detect_frames(content: bytes) -> str | None:

@@ -53,7 +53,7 @@ FOREIGN: dict[str, str] = {
     "gateway/cli/terminal/markdown.py": "_TASK _FENCE_LINE _CONTINUES_BLOCK _cells",
     "gateway/conversations/message_frame.py": "_FIELD",
     "gateway/files/file_store.py": "_MEDIA_TYPE",
-    "gateway/files/media_types.py": "_MARKUP _NOT_TEXT _DEVICES _FORBIDDEN",
+    "gateway/files/media_types.py": "_BITMAP _MARKUP _NOT_TEXT _DEVICES _FORBIDDEN",
     "gateway/files/speech.py": "_CODE _LINK _MARKS to_spoken_text",
     "gateway/files/workspace_outbox.py": "_LISTING _CLOCK",
     "gateway/memory/search_words.py": "_WORD",

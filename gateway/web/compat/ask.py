@@ -114,10 +114,12 @@ async def ask(
     text: str,
     files: Sequence[AttachmentCreate],
     pointer: str,
+    places: Sequence[str] = (),
     identity: RequestIdentity | None = None,
     request: ClientRequest | None = None,
 ) -> SubmittedTurn:
-    """Queue a turn; raises HttpProblem. `pointer` is the field of the request that has the files.
+    """Queue a turn; raises HttpProblem. `pointer` is the field of the request that has the files, and
+    `places` are the fields of the first files.
 
     A request that repeats an earlier one gets its turn. `identity` replaces the one that its headers give.
     """
@@ -126,7 +128,7 @@ async def ask(
     try:
         stored = await attachments.save_all(call.services, call.account, files)
     except InvalidAttachment as error:
-        raise invalid_attachment(error, pointer) from None
+        raise invalid_attachment(error, pointer, places) from None
     submission = Submission(
         account=call.account,
         text=text,

@@ -14,7 +14,7 @@ from gateway.conversations.questions import ANSWERED, CLIENT_TOOL, InvalidAnswer
 from gateway.store.turns import approvals as store
 from gateway.store.turns.approvals import Approval
 from gateway.web.compat import openai_ids
-from gateway.web.compat.openai_messages import InputMessage
+from gateway.web.compat.openai_messages import TEXT_PARTS, InputMessage
 from gateway.web.http.problems import HttpProblem, invalid_field
 from gateway.web.http.route import ApiCall
 from gateway.web.stream.turn_events import ClientToolCalled, TurnEvent
@@ -59,7 +59,7 @@ async def answer_calls(
     Returns all calls of their round, in order: a person can have answered some of them. The same results
     again change nothing. Raises HttpProblem.
     """
-    given = {_require_call(one, pointer): one.text for one in results}
+    given = {_require_call(one, pointer): _require_text(one, pointer) for one in results}
     found = sorted(await _load(call, given), key=lambda one: one.id)
     if len({one.turn for one in found}) > 1:
         raise invalid_field(pointer, "the results belong to calls of different turns")
@@ -112,6 +112,15 @@ def _require_call(result: InputMessage, pointer: str) -> str:
     if approval is None:
         raise invalid_field(pointer, f"there is no call {result.call!r} that waits for a result")
     return approval
+
+
+def _require_text(result: InputMessage, pointer: str) -> str:
+    """Return the text of a result; raises HttpProblem for a part that the model would not get."""
+    for part in result.parts:
+        if part.type not in TEXT_PARTS:
+            what = f"the result of {result.call} has a part of the type {part.type!r}"
+            raise invalid_field(pointer, f"{what}: results have text only")
+    return result.text
 
 
 async def _load(call: ApiCall[Any, Any], approvals: dict[str, str]) -> list[Approval]:

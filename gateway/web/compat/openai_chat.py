@@ -134,6 +134,7 @@ async def _submit(call: ApiCall[ChatCompletionCreate, NoContent]) -> SubmittedTu
         text=given.text,
         files=[*given.files, *await uploaded_files(call, given.uploads, pointer)],
         pointer=pointer,
+        places=given.places,
         request=body.client_request(),
     )
 

@@ -6,17 +6,19 @@ such as temperature are ignored; requests for more than an agent's answer are re
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from gateway.agents.client_request import ClientRequest
 from gateway.agents.port import OutputFormat
 from gateway.conversations.submissions.queue_policy import MAX_INPUT
+from gateway.files.media_types import detect_media_type, is_image
 from gateway.records.fields import Name
 from gateway.web.compat import openai_ids
 from gateway.web.compat.openai_messages import (
@@ -29,15 +31,17 @@ from gateway.web.compat.openai_messages import (
 )
 from gateway.web.compat.openai_tools import MAX_SCHEMAS, ClientTool, ClientTools, ToolRequest, required_tool
 from gateway.web.http.attachments import MAX_ATTACHMENTS, MAX_URL_LENGTH, AttachmentCreate
-from gateway.web.http.problems import invalid
+from gateway.web.http.problems import invalid, invalid_field
 from sandbox.config import ConfigProblem as Fault
 
 _DATA_URL = re.compile(
     r"data:([a-z]{1,40}/[a-z0-9.+-]{1,80})?(?:;[a-z0-9-]{1,40}=[^;,]{1,80}){0,5};base64,", re.IGNORECASE
 )
 MAX_METADATA = 16
+IMAGE_HEAD = 12_000
+"""Characters of base64 that say whether bytes are an image."""
+
 InputMessages = Annotated[tuple[InputMessage, ...], Field(min_length=1, max_length=1000)]
-NoTools = Annotated[tuple[Any, ...] | None, Field(max_length=0)]
 Metadata = Annotated[
     dict[Annotated[StrictStr, Field(max_length=64)], Annotated[StrictStr, Field(max_length=512)]],
     Field(max_length=MAX_METADATA),
@@ -58,11 +62,37 @@ class StreamOptions(LenientRequest):
     include_usage: StrictBool = False
 
 
-def refuse_tools(given: Any, validate: Any) -> Any:
+def _refuse(given: object) -> object:
+    """Refuse a field that would change the answer; `null`, `false` and zero say what holds anyhow."""
+    if given is not None and given is not False and given != 0:
+        raise ValueError("is not supported: leave it out")
+    return given
+
+
+def _refuse_functions(given: object) -> object:
     """Refuse functions in the form that came before `tools`."""
     if given:
         raise ValueError("`functions` is not supported: use `tools`")
-    return validate(given)
+    return given
+
+
+def _only_text(given: object) -> object:
+    """Refuse forms of an answer beside text."""
+    if given not in (None, [], ["text"]):
+        raise ValueError("an agent answers with text: give ['text'] or leave it out")
+    return given
+
+
+def _without_logprobs(given: object) -> object:
+    """Refuse probabilities of words; what else may be included is ignored."""
+    if isinstance(given, Sequence) and LOGPROBS in given:
+        raise ValueError(f"{LOGPROBS!r} is not supported: leave it out")
+    return given
+
+
+LOGPROBS = "message.output_text.logprobs"
+NotSupported = Annotated[Any, AfterValidator(_refuse)]
+"""A field that is refused, because an answer without it is not what the client asks for."""
 
 
 class FormatOption(LenientRequest):
@@ -120,13 +150,13 @@ class ChatCompletionCreate(ToolRequest):
     stream_options: StreamOptions | None = None
     conversation: Name | None = None
     n: Annotated[StrictInt, Field(ge=1, le=1)] | None = 1
-    functions: NoTools = None
     response_format: FormatOption | None = None
-
-    @field_validator("functions", mode="wrap")
-    @classmethod
-    def _refuse_functions(cls, given: Any, validate: Any) -> Any:
-        return refuse_tools(given, validate)
+    functions: Annotated[Any, AfterValidator(_refuse_functions)] = None
+    logprobs: NotSupported = None
+    top_logprobs: NotSupported = None
+    modalities: Annotated[Any, AfterValidator(_only_text)] = None
+    audio: NotSupported = None
+    web_search_options: NotSupported = None
 
     @property
     def conversation_name(self) -> str | None:
@@ -159,6 +189,10 @@ class ResponseCreate(ToolRequest):
     background: StrictBool | None = False
     metadata: Metadata | None = None
     text: TextOptions | None = None
+    prompt: NotSupported = None
+    max_tool_calls: NotSupported = None
+    top_logprobs: NotSupported = None
+    include: Annotated[Any, AfterValidator(_without_logprobs)] = None
 
     @model_validator(mode="after")
     def _one_conversation(self) -> ResponseCreate:
@@ -228,10 +262,11 @@ def join_instructions(messages: Sequence[InputMessage], instructions: str | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserInput:
-    """The text of a turn, its inline files and links, and the ids of its uploaded files."""
+    """The text of a turn, its inline files and links with their `places`, and the ids of uploaded files."""
 
     text: str
     files: Sequence[AttachmentCreate] = ()
+    places: Sequence[str] = ()
     uploads: Sequence[str] = ()
 
 
@@ -250,17 +285,19 @@ def last_user_input(
     text = "\n\n".join(message.text for message in now if message.text)
     if quoted := _quote(before):
         text = f"{quoted}\n\n{text}"
-    parts = [part for message in now for part in message.parts]
-    _refuse_unreadable(parts, pointer)
-    files = [_to_attachment(place, part, pointer) for place, part in enumerate(_files(parts))]
-    uploads = [part.file.file_id for part in parts if part.file is not None and part.file.file_id]
+    parts = _last_parts(messages, now, pointer)
+    _refuse_unreadable(parts)
+    with_files = [(place, part) for place, part in parts if part.url]
+    files = [_to_attachment(number, part, place) for number, (place, part) in enumerate(with_files, 1)]
+    uploads = [part.file.file_id for _, part in parts if part.file is not None and part.file.file_id]
     if not now or not (has_files or files or uploads or any(message.text for message in now)):
         raise invalid([Fault(pointer=pointer, detail="the last message must be a user's with text")])
     if len(text) > MAX_INPUT:
         raise invalid([Fault(pointer=pointer, detail=f"at most {MAX_INPUT} characters in all")])
     if len(files) + len(uploads) > MAX_ATTACHMENTS:
         raise invalid([Fault(pointer=pointer, detail=f"at most {MAX_ATTACHMENTS} files in one request")])
-    return UserInput(text=text or "(a file)", files=files, uploads=uploads)
+    places = [place for place, _ in with_files]
+    return UserInput(text=text or "(a file)", files=files, places=places, uploads=uploads)
 
 
 def last_user_messages(messages: Sequence[InputMessage]) -> Sequence[InputMessage]:
@@ -286,29 +323,48 @@ def _quote(messages: Sequence[InputMessage]) -> str:
     return "\n".join(f"> {line}" for whole in lines for line in whole.splitlines())
 
 
-def _refuse_unreadable(parts: Sequence[InputContentPart], pointer: str) -> None:
+def _last_parts(
+    messages: Sequence[InputMessage], now: Sequence[InputMessage], pointer: str
+) -> list[tuple[str, InputContentPart]]:
+    """Return the parts of the last messages, each with its pointer."""
+    asked = {id(message) for message in now}
+    return [
+        (f"{pointer}/{place}/content/{number}", part)
+        for place, message in enumerate(messages)
+        if id(message) in asked
+        for number, part in enumerate(message.parts)
+    ]
+
+
+def _refuse_unreadable(parts: Sequence[tuple[str, InputContentPart]]) -> None:
     """Refuse a question of which the agent would not get a part; raises HttpProblem."""
-    for part in parts:
+    for place, part in parts:
         if not part.is_readable:
             what = f"a part of the type {part.type!r} is empty or not supported"
-            detail = f"{what}: give text, images, audio or files"
-            raise invalid([Fault(pointer=pointer, detail=detail)])
+            raise invalid_field(place, f"{what}: give text, images, audio or files")
 
 
-def _files(parts: Sequence[InputContentPart]) -> list[InputContentPart]:
-    return [part for part in parts if part.url]
-
-
-def _to_attachment(index: int, part: InputContentPart, pointer: str) -> AttachmentCreate:
+def _to_attachment(number: int, part: InputContentPart, pointer: str) -> AttachmentCreate:
     file, url = part.file or InlineFile(), part.url
     found = _DATA_URL.match(url)
     if found is not None:
-        kind = (found[1] or "").lower()
+        kind, content = (found[1] or "").lower(), url[found.end() :]
+        if part.picture:
+            _require_image(content, kind, pointer)
         ending = kind.partition("/")[2].partition("+")[0] or "bin"
         noun = "picture" if part.picture else "audio" if part.input_audio else "file"
-        name = file.filename or f"{noun}-{index + 1}.{ending}"
-        return AttachmentCreate(name=name, type=kind, content=url[found.end() :])
+        name = file.filename or f"{noun}-{number}.{ending}"
+        return AttachmentCreate(name=name, type=kind, content=content)
     if len(url) > MAX_URL_LENGTH:
-        detail = "a file must be a data: URL or a link to a stored file of this gateway"
-        raise invalid([Fault(pointer=pointer, detail=detail)])
-    return AttachmentCreate(name=file.filename or f"picture-{index + 1}", url=url)
+        raise invalid_field(pointer, "a file must be a data: URL or a link to a stored file of this gateway")
+    return AttachmentCreate(name=file.filename or f"picture-{number}", url=url)
+
+
+def _require_image(content: str, kind: str, pointer: str) -> None:
+    """Refuse a part that says that it is an image, and whose bytes are none; raises HttpProblem."""
+    try:
+        head = base64.b64decode(content[:IMAGE_HEAD], validate=True)
+    except ValueError:
+        raise invalid_field(pointer, "this is not base64") from None
+    if not is_image(head, kind):
+        raise invalid_field(pointer, f"these bytes are no image: they are {detect_media_type(head, '')}")

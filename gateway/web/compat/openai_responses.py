@@ -172,6 +172,7 @@ async def _submit(call: ApiCall[ResponseCreate, NoContent]) -> SubmittedTurn:
         text=given.text,
         files=[*given.files, *await uploaded_files(call, given.uploads, pointer)],
         pointer=pointer,
+        places=given.places,
         request=body.client_request(),
     )
 

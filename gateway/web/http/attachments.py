@@ -54,17 +54,26 @@ Attachments = Annotated[tuple[AttachmentCreate, ...], Field(max_length=MAX_ATTAC
 
 
 class InvalidAttachment(Exception):
-    """An attachment is invalid, or with `status` 413 does not fit; `pointer` names the field."""
+    """An attachment is invalid, or with `status` 413 does not fit.
 
-    def __init__(self, pointer: str, detail: str, *, status: int = 422) -> None:
+    `pointer` names the field; `index` is the attachment, or None for all of them together.
+    """
+
+    def __init__(self, field: str, detail: str, *, index: int | None = None, status: int = 422) -> None:
         super().__init__(detail)
-        self.pointer = pointer
+        self.pointer = f"/attachments/{index}/{field}" if index is not None else field
         self.detail = detail
+        self.index = index
         self.status = status
 
 
-def invalid_attachment(error: InvalidAttachment, pointer: str) -> HttpProblem:
-    """Return the problem for an attachment; `pointer` is the field of the request that has it."""
+def invalid_attachment(error: InvalidAttachment, pointer: str, places: Sequence[str] = ()) -> HttpProblem:
+    """Return the problem for an attachment; `pointer` is the field of the request that has all of them.
+
+    `places` are the fields that have the first ones, each its own.
+    """
+    if error.index is not None and error.index < len(places):
+        pointer = places[error.index]
     problem = invalid_field(pointer, error.detail)
     return problem if error.status == problem.status else storage_full(error.detail, pointer)
 
@@ -99,7 +108,7 @@ async def _save_content(
     try:
         row = await files.file_store.save(account, attachment.name, content, stated_type=attachment.type)
     except StorageFull as error:
-        raise InvalidAttachment(f"/attachments/{index}/content", str(error), status=413) from None
+        raise InvalidAttachment("content", str(error), index=index, status=413) from None
     return files.links.to_response(row)
 
 
@@ -113,9 +122,10 @@ async def _linked_file(
     row = await services.file_services.file_store.get(file) if file is not None else None
     if row is None or row.account != account or row.sha256 is None:
         raise InvalidAttachment(
-            f"/attachments/{index}/url",
+            "url",
             "this is no valid link to a stored file of yours, and other URLs are not fetched: "
             "send the file as content (base64), or POST it to /files first",
+            index=index,
         )
     return row
 
@@ -126,7 +136,7 @@ async def _decode(index: int, attachment: AttachmentCreate) -> bytes | None:
     try:
         return await asyncio.to_thread(base64.b64decode, attachment.content, validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidAttachment(f"/attachments/{index}/content", "this is not base64") from None
+        raise InvalidAttachment("content", "this is not base64", index=index) from None
 
 
 async def assign(

@@ -250,6 +250,8 @@ async def test_audio_is_a_file_of_the_question(openai_gateway: OpenAIChatGateway
         {"type": "video_url", "video_url": {"url": "https://127.0.0.1:9/x.mp4"}},
         {"type": "input_file", "file_url": "https://127.0.0.1:9/x.pdf"},
         {"type": "image_url", "image_url": {"url": ""}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,bm8gaW1hZ2U="}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}},
     ],
 )
 async def test_a_part_that_the_agent_would_not_get_is_refused(
@@ -261,7 +263,7 @@ async def test_a_part_that_the_agent_would_not_get_is_refused(
         await openai_gateway.client.chat.completions.create(
             model="default", messages=[{"role": "user", "content": content}]
         )
-    assert refused.value.param == "messages"
+    assert refused.value.param == "messages[0].content[1]"
 
 
 async def test_what_an_agent_cannot_do_is_refused(openai_gateway: OpenAIChatGateway) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -259,3 +260,40 @@ async def test_what_cannot_be_is_refused(responses_gateway: ResponsesGateway) ->
     for wrong in refused:
         with pytest.raises(openai.UnprocessableEntityError):
             await responses.create(model="default", **wrong)
+
+
+@pytest.mark.parametrize(
+    ("form", "wanted"),
+    [
+        ("completions", {"logprobs": True}),
+        ("completions", {"top_logprobs": 3}),
+        ("completions", {"modalities": ["text", "audio"]}),
+        ("completions", {"audio": {"voice": "alloy", "format": "wav"}}),
+        ("completions", {"web_search_options": {}}),
+        ("responses", {"prompt": {"id": "pmpt_1"}}),
+        ("responses", {"max_tool_calls": 1}),
+        ("responses", {"top_logprobs": 1}),
+        ("responses", {"include": ["message.output_text.logprobs"]}),
+    ],
+)
+async def test_an_answer_that_would_lack_what_is_asked_is_refused(
+    responses_gateway: ResponsesGateway, form: str, wanted: dict[str, Any]
+) -> None:
+    """The error names the field."""
+    client = responses_gateway.client
+    chat: Any = partial(client.chat.completions.create, messages=[{"role": "user", "content": "x"}])
+    create: Any = chat if form == "completions" else partial(client.responses.create, input="x")
+    with pytest.raises(openai.UnprocessableEntityError) as refused:
+        await create(model="default", **wanted)
+    assert refused.value.param == next(iter(wanted))
+
+
+async def test_a_field_that_asks_for_nothing_is_accepted(responses_gateway: ResponsesGateway) -> None:
+    """Clients send such values by themselves."""
+    create: Any = responses_gateway.client.chat.completions.create
+    harmless = {"logprobs": False, "top_logprobs": 0, "modalities": ["text"], "audio": None, "functions": []}
+    said = [{"role": "user", "content": "x"}]
+    assert (await create(model="default", messages=said, **harmless)).choices[0].message.content
+    respond: Any = responses_gateway.client.responses.create
+    included = ["reasoning.encrypted_content"]
+    assert (await respond(model="default", input="x", include=included, max_tool_calls=None)).output_text

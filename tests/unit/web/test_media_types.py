@@ -10,6 +10,7 @@ from gateway.files import media_types
 
 AAC_FRAME = b"\xff\xf1\x50\x80\x01\x3f\xfc\xde\x02"
 """A frame of 9 bytes, as `voice.aac` of a phone begins."""
+BITMAP = b"BM\x3a\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\x18\0"
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,10 @@ AAC_FRAME = b"\xff\xf1\x50\x80\x01\x3f\xfc\xde\x02"
         (b"\0\0\0\x1cftypM4A \0\0", "memo.m4a", "audio/mp4"),
         (b"\0\0\0\x1cftypisom\0\0", "x.mp4", "video/mp4"),
         (b"\0\0\0\x1cftypheic\0\0", "photo.mp4", "image/heic"),
+        (b"\0\0\0\x1cftypavif\0\0", "photo.mp4", "image/avif"),
+        (b"II*\0\x08\0\0\0", "scan", "image/tiff"),
+        (BITMAP, "x", "image/bmp"),
+        (b"BMW and Benz", "x.bmp", "text/plain"),
         (b"%PDF-1.7", "x.png", "application/pdf"),
         (b"PK\x03\x04....", "x.zip", "application/zip"),
         (b"PK\x03\x04....", "x.xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
@@ -48,6 +53,25 @@ AAC_FRAME = b"\xff\xf1\x50\x80\x01\x3f\xfc\xde\x02"
 def test_a_file_is_what_its_content_says(content: bytes, name: str, expected: str) -> None:
     """A name alone makes no program a picture, and no text a page."""
     assert media_types.detect_media_type(content, name) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "stated", "expected"),
+    [
+        (b"\x89PNG\r\n\x1a\n....", "image/jpeg", True),
+        (BITMAP, "", True),
+        (b"<svg></svg>", "image/svg+xml", True),
+        (b"\xff\x0a\0", "image/jxl", True),
+        (b"\xff\x0a\0", "image/png", False),
+        (b"<svg></svg>", "image/png", False),
+        (b"no image", "image/jxl", False),
+        (b"%PDF-1.7", "image/png", False),
+        (b"", "image/png", False),
+    ],
+)
+def test_bytes_can_be_the_image_that_they_are_said_to_be(content: bytes, stated: str, expected: bool) -> None:
+    """Unknown bytes can be an image of a type that is not detected; text and documents are none."""
+    assert media_types.is_image(content, stated) is expected
 
 
 @pytest.mark.parametrize(
