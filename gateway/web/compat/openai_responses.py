@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from aiohttp import web
 from pydantic import Field, StrictBool
 
+from delivery.errors import DeliveryError
 from gateway.agents.client_request import ClientRequest
 from gateway.agents.model.compaction import estimate_text_tokens
 from gateway.agents.port import ToolSpec
 from gateway.store.accounts import records
 from gateway.store.conversations import conversations, messages
-from gateway.store.turn_state import TurnState
+from gateway.store.turn_state import FINAL, TurnState
 from gateway.store.turns import turn_requests
 from gateway.store.turns import turns as store
 from gateway.store.turns.turns import Turn
@@ -45,6 +48,12 @@ from gateway.web.stream.turn_events import TurnEnded
 
 TURN_FAILED = "424"
 """The code of a failed response: the status of a failed completion, which no client repeats."""
+
+FAILURE_TYPE = "invalid_request_error"
+"""The type of a failed completion's error. OpenAI's responses have none; the AI SDK refuses one without."""
+
+CANCEL_SECONDS = 5.0
+"""Seconds to wait for the end of a cancelled turn; a client that asks later sees it then."""
 
 DELETED = "deleted"
 """The mark of a deleted response in its turn's request."""
@@ -206,10 +215,23 @@ async def get_response(call: ApiCall[NoContent, ResponseQuery]) -> ResponseObjec
 
 
 async def cancel_response(call: ApiCall[NoContent, NoContent]) -> ResponseObject:
-    """Cancel a response's turn; does nothing to an ended one."""
+    """Cancel a response's turn, and wait a short time for its end; does nothing to an ended one."""
     found = await _require_response(call, call.path["id"])
     await turns.cancel_turn(replace(call, path={"id": found.turn.id}))
+    if found.turn.state not in FINAL:
+        await _wait_for_end(call, found.turn)
     return await _to_response(call, await _require_response(call, call.path["id"]))
+
+
+async def _wait_for_end(call: ApiCall[Any, Any], turn: Turn) -> None:
+    with suppress(TimeoutError, DeliveryError):
+        async with (
+            asyncio.timeout(CANCEL_SECONDS),
+            open_events(call, replay_events(call, turn), turn=turn.id) as events,
+        ):
+            async for one in events:
+                if isinstance(one, TurnEnded):
+                    return
 
 
 async def delete_response(call: ApiCall[NoContent, NoContent]) -> ResponseDeleted:
@@ -222,7 +244,7 @@ async def delete_response(call: ApiCall[NoContent, NoContent]) -> ResponseDelete
         await turn_requests.set_request(connection, turn.id, {**(turn.request or {}), DELETED: True})
     if alone and conversation is not None and conversation.name is None and conversation.channel is None:
         await call.services.conversation_deletion.delete(call.account, turn.conversation)
-    elif turn.state not in {TurnState.COMPLETED, TurnState.FAILED, TurnState.CANCELLED}:
+    elif turn.state not in FINAL:
         await turns.cancel_turn(replace(call, path={"id": turn.id}))
     return ResponseDeleted(id=found.id)
 
@@ -301,7 +323,7 @@ async def _to_response(
         model=agent.name if agent else turn.agent,
         conversation={"id": openai_ids.from_conversation(turn.conversation)},
         output=part.output(shows_files=request.output_format is None),
-        error={"code": TURN_FAILED, "message": error} if error else None,
+        error={"type": FAILURE_TYPE, "code": TURN_FAILED, "message": error} if error else None,
         usage=_tokens(answers),
         tools=[_tool(one) for one in request.tools],
         **repeated,

@@ -10,6 +10,7 @@ from pydantic import Field, StrictStr, ValidationInfo, field_validator, model_va
 
 from gateway.agents.port import ANY_TOOL, ToolSpec
 from gateway.tools.executor import TOOLS
+from gateway.tools.external_tools import MAX_NAME
 from gateway.web.compat.openai_messages import LenientRequest
 
 MAX_TOOLS = 128
@@ -20,7 +21,7 @@ MAX_SCHEMAS = 200_000
 class ClientTool(LenientRequest):
     """A function of the client, in the form of chat completions or of responses."""
 
-    name: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_-]{1,60}$")]
+    name: Annotated[StrictStr, Field(pattern=rf"^[A-Za-z0-9_-]{{1,{MAX_NAME}}}$")]
     description: Annotated[StrictStr, Field(max_length=10_000)] = ""
     parameters: dict[str, Any] = Field(default_factory=dict)
 
@@ -77,7 +78,7 @@ def _check_choice(choice: object, tools: Sequence[ClientTool] | None) -> object:
     if not name:
         raise ValueError("give 'none', 'auto', 'required' or a function of the field tools")
     if name not in {tool.name for tool in tools or ()}:
-        raise ValueError(f"no function named {name[:60]!r} is in the field tools")
+        raise ValueError(f"no function named {name[:MAX_NAME]!r} is in the field tools")
     return choice
 
 

@@ -106,3 +106,12 @@ async def test_a_failed_turn_is_not_repeated(process: GatewayProcess, path: str)
             assert status == 200
             assert ('"code":"424"' if "responses" in path else "invalid_request_error") in events
             assert len(await inputs(session)) == count
+
+
+async def test_a_failed_response_can_be_read(process: GatewayProcess) -> None:
+    """The AI SDK refuses an error without a type as no answer, and its message is lost."""
+    async with process.http() as session:
+        status, answer = await post(session, "/v1/responses", {"model": "keyless", "input": "hi"})
+    error = json.loads(answer)["error"]
+    assert (status, error["type"], error["code"]) == (200, "invalid_request_error", "424")
+    assert error["message"]

@@ -129,8 +129,9 @@ async def test_a_response_is_cancelled(responses_gateway: ResponsesGateway) -> N
         model="shell", input="!sleep 300", background=True
     )
     await responses_gateway.until(queued.id, "in_progress")
-    await responses_gateway.client.responses.cancel(queued.id)
-    assert (await responses_gateway.until(queued.id, "cancelled")).error is None
+    cancelled = await responses_gateway.client.responses.cancel(queued.id)
+    assert (cancelled.status, cancelled.error) == ("cancelled", None)
+    assert (await responses_gateway.client.responses.cancel(queued.id)).status == "cancelled"
     stream = await responses_gateway.client.responses.retrieve(queued.id, stream=True)
     last: Any = [event async for event in stream][-1]
     assert (last.type, last.response.status, last.response.error) == (

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import openai
@@ -18,6 +19,7 @@ from openai_server import OpenAIServer, ScriptedTurn, ToolCall
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 CHAT_TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}
+LONG_NAME = f"weather_{'x' * 56}"
 NAMED_CHOICE = {"type": "function", "function": {"name": "weather"}}
 RESPONSE_TOOL: Any = {"type": "function", "name": "weather", "parameters": PARAMETERS, "strict": False}
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -37,10 +39,11 @@ def forecaster(body: dict[str, Any]) -> ScriptedTurn:
         return ScriptedTurn(text=f"it is {' and '.join(reversed(results))}")
     words = str(last["content"]).rpartition("weather in ")[2].split()
     offered = [tool["function"]["name"] for tool in body.get("tools", ())]
-    if "weather" not in offered or "weather in" not in str(last["content"]):
+    named = next((name for name in offered if name.startswith("weather")), None)
+    if named is None or "weather in" not in str(last["content"]):
         return ScriptedTurn(text=f"told: {last['content']}")
     return ScriptedTurn(
-        text="let me look", calls=[ToolCall(name="weather", args={"city": word}) for word in words]
+        text="let me look", calls=[ToolCall(name=named, args={"city": word}) for word in words]
     )
 
 
@@ -305,6 +308,17 @@ async def test_a_model_that_cannot_be_required_to_call_is_offered_the_tool(tool_
         model="default", input="choiceless weather in Bonn", tools=[RESPONSE_TOOL], tool_choice="required"
     )
     assert [one.type for one in found.output] == ["message", "function_call"]
+
+
+async def test_a_tool_may_have_a_name_as_long_as_models_accept(tool_gateway: ToolGateway) -> None:
+    """Clients shorten the names of their tools to 64 characters; a longer one is refused."""
+    create: Any = partial(tool_gateway.client.chat.completions.create, messages=asked("weather in Bonn"))
+    long: Any = {"type": "function", "function": {"name": LONG_NAME, "parameters": PARAMETERS}}
+    (called,) = (await create(model="default", tools=[long])).choices[0].message.tool_calls
+    assert called.function.name == LONG_NAME
+    long["function"]["name"] += "x"
+    with pytest.raises(openai.UnprocessableEntityError):
+        await create(model="default", tools=[long])
 
 
 async def test_tools_that_cannot_work_are_refused(tool_gateway: ToolGateway) -> None:
