@@ -349,8 +349,8 @@ def _to_attachment(number: int, part: InputContentPart, pointer: str) -> Attachm
     found = _DATA_URL.match(url)
     if found is not None:
         kind, content = (found[1] or "").lower(), url[found.end() :]
-        if part.picture:
-            _require_image(content, kind, pointer)
+        if part.picture or kind.startswith("image/"):
+            require_image(content, kind, pointer)
         ending = kind.partition("/")[2].partition("+")[0] or "bin"
         noun = "picture" if part.picture else "audio" if part.input_audio else "file"
         name = file.filename or f"{noun}-{number}.{ending}"
@@ -360,7 +360,7 @@ def _to_attachment(number: int, part: InputContentPart, pointer: str) -> Attachm
     return AttachmentCreate(name=file.filename or f"picture-{number}", url=url)
 
 
-def _require_image(content: str, kind: str, pointer: str) -> None:
+def require_image(content: str, kind: str, pointer: str) -> None:
     """Refuse a part that says that it is an image, and whose bytes are none; raises HttpProblem."""
     try:
         head = base64.b64decode(content[:IMAGE_HEAD], validate=True)

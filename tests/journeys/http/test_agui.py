@@ -172,6 +172,17 @@ async def test_files_of_a_person_lie_in_the_workspace(agui: AguiGateway) -> None
     assert "a,b" in text_of(events)
 
 
+async def test_the_agent_gets_the_context_of_the_application(agui: AguiGateway) -> None:
+    """It is a part of the turn's instructions, and of no later turn's."""
+    page = {"description": "the open page", "value": "/orders/7"}
+    system = {"id": "s", "role": "system", "content": "Be brief."}
+    await agui.run("page", system, user("hi"), context=[page])
+    instructions = str(agui.model.bodies[-1]["messages"][0]["content"])
+    assert "the open page: /orders/7\n\nBe brief." in instructions
+    await agui.run("page", user("again"), runId="run-2")
+    assert "the open page" not in str(agui.model.bodies[-1]["messages"][0]["content"])
+
+
 async def test_a_cancelled_turn_ends_its_run(agui: AguiGateway) -> None:
     """The run is reported as cancelled: neither failed nor finished."""
     body = {"threadId": "long", "runId": "r", "messages": [user("!sleep 300")]}
@@ -189,8 +200,11 @@ async def test_what_cannot_be_run_is_refused(agui: AguiGateway) -> None:
     body: dict[str, Any] = {"threadId": "t", "runId": "r", "messages": [user("x")]}
     tool = {"name": "bash", "description": "", "parameters": {}}
     answer = {"interruptId": "apr_none", "status": "resolved", "payload": True}
+    text = base64.b64encode(b"no image").decode()
+    image = {"type": "image", "source": {"type": "data", "value": text, "mimeType": "image/png"}}
     for path, more, status in (
         ("/agui", {"messages": []}, 422),
+        ("/agui", {"messages": [user([image])]}, 422),
         ("/agui", {"messages": [{"id": "a", "role": "activity", "content": {"any": 1}}]}, 422),
         ("/agui", {"tools": [tool]}, 422),
         ("/agui?agent=nobody", {}, 404),

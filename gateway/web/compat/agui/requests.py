@@ -104,6 +104,13 @@ class AguiResume(LenientRequest):
         return self.payload.comment if isinstance(self.payload, ApprovalPayload) else ""
 
 
+class AguiContext(LenientRequest):
+    """Something that the application knows, such as what its page shows."""
+
+    description: Text = ""
+    value: Text = ""
+
+
 class RunAgentInput(LenientRequest):
     """The body that starts a run."""
 
@@ -112,6 +119,13 @@ class RunAgentInput(LenientRequest):
     messages: Annotated[tuple[AguiMessage, ...], Field(max_length=1000)]
     resume: Annotated[tuple[AguiResume, ...], Field(max_length=100)] | None = None
     tools: ClientTools | None = None
+    context: Annotated[tuple[AguiContext, ...], Field(max_length=100)] | None = None
+
+    @property
+    def shown_context(self) -> str:
+        """The context as a part of the turn's instructions; empty if there is none."""
+        lines = [f"{one.description}: {one.value}" for one in self.context or () if one.value]
+        return "\n".join(["What the person's application shows or knows:", *lines]) if lines else ""
 
     @field_validator("tools")
     @classmethod

@@ -43,6 +43,7 @@ from gateway.web.compat.openai_requests import (
     last_tool_results,
     last_user_input,
     last_user_messages,
+    require_image,
 )
 from gateway.web.compat.request_identity import run_identity
 from gateway.web.http import attachments
@@ -88,7 +89,7 @@ async def _start(call: ApiCall[RunAgentInput, AgentQuery]) -> tuple[str, AsyncGe
         pointer="/messages",
         identity=run_identity(call.body.threadId, call.body.runId, repr(call.body.messages)),
         request=ClientRequest(
-            instructions=join_instructions(inputs),
+            instructions=join_instructions(inputs, call.body.shown_context),
             tools=tuple(tool.to_spec() for tool in call.body.tools or ()),
         ),
     )
@@ -104,6 +105,8 @@ def _file(index: int, kind: str, source: AguiSource) -> AttachmentCreate:
     ending = source.mimeType.rpartition("/")[2].partition("+")[0] or "bin"
     name = f"{kind[:60]}-{index}.{ending[:20]}"
     if source.type == "data":
+        if kind == "image" or source.mimeType.startswith("image/"):
+            require_image(source.value, source.mimeType, "/messages")
         return AttachmentCreate(name=name, type=source.mimeType[:100], content=source.value)
     if len(source.value) > attachments.MAX_URL_LENGTH:
         raise invalid(
