@@ -120,7 +120,7 @@ class TurnInput:
 
     With an `output_format` the turn has one message, its answer. Only language models have formats.
     `required_tool` is what the model's first response has to call, if its vendor can enforce that: the name
-    of a tool, `ANY_TOOL`, or nothing.
+    of a tool, `ANY_TOOL`, or nothing. With `single_calls`, only the first call of each response is made.
     """
 
     turn: str
@@ -137,6 +137,7 @@ class TurnInput:
     images: tuple[AgentImage, ...] = ()
     output_format: OutputFormat | None = None
     required_tool: str = ""
+    single_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

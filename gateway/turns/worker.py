@@ -302,6 +302,7 @@ class TurnWorker:
             images=attachments.images,
             output_format=request.format_for(spec),
             required_tool=request.required_tool,
+            single_calls=request.single_calls,
         )
         collect = partial(self._file_collector.collect, turn, environment)
         for one in environments.values():

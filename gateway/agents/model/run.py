@@ -248,6 +248,8 @@ class ModelRun:
 
     async def _handle_response(self, response: ChatMessage) -> Events:
         """Yield and save a response before its calls are executed."""
+        if self._turn_input.single_calls:
+            response = tool_calls.keep_first_call(response)
         calls, self._required_tool = stored.calls_of(response), ""
         repair_response(response)
         tool_calls.ensure_unique_ids(calls, self._state.messages)

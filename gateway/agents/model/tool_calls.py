@@ -91,6 +91,13 @@ def is_choice_refused(error: ModelCallError) -> bool:
     return isinstance(error, ModelRequestRefused) and any(word in error.detail for word in _CHOICE_WORDS)
 
 
+def keep_first_call(response: ChatMessage) -> ChatMessage:
+    """Return a response without the calls after its first one: the model can call again."""
+    first = stored.calls_of(response)[:1]
+    others = (part for part in response["parts"] if part["part_kind"] != "tool-call" or part in first)
+    return stored.with_parts(response, list(others))
+
+
 def pending_calls(calls: Sequence[ChatPart]) -> tuple[PendingToolCall, ...]:
     """Return calls that wait for approval as the port describes them."""
     return tuple(

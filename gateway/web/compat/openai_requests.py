@@ -29,7 +29,7 @@ from gateway.web.compat.openai_messages import (
     LenientRequest,
     Text,
 )
-from gateway.web.compat.openai_tools import MAX_SCHEMAS, ClientTool, ClientTools, ToolRequest, required_tool
+from gateway.web.compat.openai_tools import MAX_SCHEMAS, ClientTools, ToolRequest, required_tool
 from gateway.web.http.attachments import MAX_ATTACHMENTS, MAX_URL_LENGTH, AttachmentCreate
 from gateway.web.http.problems import invalid, invalid_field
 from sandbox.config import ConfigProblem as Fault
@@ -165,7 +165,7 @@ class ChatCompletionCreate(ToolRequest):
 
     def client_request(self) -> ClientRequest:
         """Return what the request adds to its turn."""
-        return _client_request(self.messages, self.tools, self.tool_choice, self.response_format)
+        return _client_request(self, self.messages, self.response_format)
 
 
 class TextOptions(LenientRequest):
@@ -224,9 +224,7 @@ class ResponseCreate(ToolRequest):
             "previous_response_id": self.previous_response_id,
         }
         echo = {name: value for name, value in stated.items() if value}
-        return _client_request(
-            self.messages, self.tools, self.tool_choice, output, instructions=self.instructions, echo=echo
-        )
+        return _client_request(self, self.messages, output, instructions=self.instructions, echo=echo)
 
     def user_input(self) -> UserInput:
         """Return the last user input; raises HttpProblem."""
@@ -235,21 +233,20 @@ class ResponseCreate(ToolRequest):
 
 
 def _client_request(
+    asked: ToolRequest,
     messages: Sequence[InputMessage],
-    tools: Sequence[ClientTool] | None,
-    tool_choice: object,
     output: FormatOption | None,
     *,
     instructions: str | None = None,
     echo: Mapping[str, Any] | None = None,
 ) -> ClientRequest:
-    offered = () if tool_choice == "none" else tools or ()
-    required = required_tool(tool_choice) if offered else ""
+    offered = () if asked.tool_choice == "none" else asked.tools or ()
     return ClientRequest(
         instructions=join_instructions(messages, instructions),
         tools=tuple(tool.to_spec() for tool in offered),
         output_format=output.to_output() if output else None,
-        required_tool=required,
+        required_tool=required_tool(asked.tool_choice) if offered else "",
+        single_calls=bool(offered) and asked.parallel_tool_calls is False,
         echo=echo or {},
     )
 

@@ -326,6 +326,7 @@ async def _to_response(
         error={"type": FAILURE_TYPE, "code": TURN_FAILED, "message": error} if error else None,
         usage=_tokens(answers),
         tools=[_tool(one) for one in request.tools],
+        parallel_tool_calls=not request.single_calls,
         **repeated,
     )
 

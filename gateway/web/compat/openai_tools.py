@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import Field, StrictStr, ValidationInfo, field_validator, model_validator
+from pydantic import Field, StrictBool, StrictStr, ValidationInfo, field_validator, model_validator
 
 from gateway.agents.port import ANY_TOOL, ToolSpec
 from gateway.tools.executor import TOOLS
@@ -87,6 +87,7 @@ class ToolRequest(LenientRequest):
 
     tools: ClientTools | None = None
     tool_choice: Any = None
+    parallel_tool_calls: StrictBool | None = None
 
     @field_validator("tools")
     @classmethod

@@ -310,6 +310,26 @@ async def test_a_model_that_cannot_be_required_to_call_is_offered_the_tool(tool_
     assert [one.type for one in found.output] == ["message", "function_call"]
 
 
+async def test_a_client_can_have_one_call_at_a_time(tool_gateway: ToolGateway) -> None:
+    """Further calls of a response are not made, whatever the model's vendor; the model can call again."""
+    create: Any = partial(tool_gateway.client.chat.completions.create, model="default", tools=[CHAT_TOOL])
+    said = asked("weather in Oslo Bonn")
+    first = (await create(messages=said, parallel_tool_calls=False)).choices[0].message
+    (called,) = first.tool_calls
+    assert json.loads(called.function.arguments) == {"city": "Oslo"}
+    result = {"role": "tool", "tool_call_id": called.id, "content": "fair"}
+    history = [*said, first.model_dump(exclude_none=True), result]
+    assert (await create(messages=history)).choices[0].message.content == "it is fair"
+    sent = tool_gateway.model.bodies[-1]["messages"]
+    assert [len(one["tool_calls"]) for one in sent if one.get("tool_calls")] == [1]
+    respond: Any = tool_gateway.client.responses.create
+    found = await respond(
+        model="default", input="weather in Oslo Bonn", tools=[RESPONSE_TOOL], parallel_tool_calls=False
+    )
+    assert [item.type for item in found.output] == ["message", "function_call"]
+    assert found.parallel_tool_calls is False
+
+
 async def test_a_tool_may_have_a_name_as_long_as_models_accept(tool_gateway: ToolGateway) -> None:
     """Clients shorten the names of their tools to 64 characters; a longer one is refused."""
     create: Any = partial(tool_gateway.client.chat.completions.create, messages=asked("weather in Bonn"))
