@@ -343,7 +343,7 @@ def _to_tool(offered: str, spec: McpToolSpec, opened: _OpenServer, offer: McpOff
             return failed_result(str(error), may_have_run=error.may_have_run)
         except TimeoutError:
             return failed_result(f"no answer within {config.timeout} s", may_have_run=True)
-        answer = to_tool_result(result, limit=context.environment.config.output_limit)
+        answer = to_tool_result(result, tool=offered, limit=context.environment.config.output_limit)
         return answer if offer.announces_at_start else _with_changes(opened, answer)
 
     return Tool(

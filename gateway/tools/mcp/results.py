@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from gateway.agents.clients.text import repair_surrogates
-from gateway.agents.port import ToolResult
+from gateway.agents.port import AgentImage, ToolResult
+from gateway.files.attachments import MAX_IMAGE_BYTES
+from gateway.files.media_types import IMAGES, detect_media_type
 from gateway.tools.mcp.server import McpToolSpec
 
 MAX_TOOLS = 100
@@ -58,13 +63,38 @@ def _parse_tool(tool: Mapping[str, Any]) -> McpToolSpec | None:
     )
 
 
-def to_tool_result(result: Mapping[str, Any], *, limit: int) -> ToolResult:
-    """Return a result for the model, with at most `limit` characters of text."""
-    text = "\n".join(_render(_objects(result.get("content"))))
+def to_tool_result(result: Mapping[str, Any], *, tool: str, limit: int) -> ToolResult:
+    """Return a result for the model, with at most `limit` characters of text and the images it can see."""
+    blocks = _objects(result.get("content"))
+    images = _find_images(blocks, tool)
+    text = "\n".join(_render(blocks, images))
     structured = result.get("structuredContent")
     if not text and structured is not None:
         text = json.dumps(structured, ensure_ascii=False)
-    return to_text_result(text, limit=limit, ok=result.get("isError") is not True)
+    shown = to_text_result(text, limit=limit, ok=result.get("isError") is not True)
+    return replace(shown, images=tuple(images.values()))
+
+
+def _find_images(blocks: Sequence[Mapping[str, Any]], tool: str) -> dict[int, AgentImage]:
+    """Return the images that models accept, by their places among the blocks, named after the tool."""
+    images: dict[int, AgentImage] = {}
+    for place, block in enumerate(blocks):
+        content = _image_bytes(block)
+        kind = detect_media_type(content, "")
+        if kind in IMAGES and len(content) <= MAX_IMAGE_BYTES:
+            name = f"{tool} {len(images) + 1}"
+            images[place] = AgentImage(name=name, media_type=kind, content=content)
+    return images
+
+
+def _image_bytes(block: Mapping[str, Any]) -> bytes:
+    """Return the bytes of an image, or of a resource in the result; empty for other blocks."""
+    resource = block.get("resource")
+    encoded = resource.get("blob") if isinstance(resource, Mapping) else block.get("data")
+    try:
+        return base64.b64decode(encoded, validate=True) if isinstance(encoded, str) else b""
+    except ValueError:
+        return b""
 
 
 def to_text_result(text: str, *, limit: int, ok: bool = True) -> ToolResult:
@@ -131,8 +161,13 @@ def _lines(items: Sequence[Mapping[str, Any]], keys: Sequence[str], result: Mapp
     return "\n".join(lines) or "[the list is empty]"
 
 
-def _render(blocks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for block in blocks:
+def _render(
+    blocks: Sequence[Mapping[str, Any]], images: Mapping[int, AgentImage] = MappingProxyType({})
+) -> Iterator[str]:
+    for place, block in enumerate(blocks):
+        if image := images.get(place):
+            yield f"[image {image.name}, {image.media_type}, follows]"
+            continue
         match block.get("type"):
             case "text":
                 yield _text(block.get("text"))

@@ -117,7 +117,7 @@ async def test_a_command_is_started_for_each_request_and_leaves_nothing(tool_con
     server, seconds = await _install(tool_context)
     (listed,) = (await server.describe(tool_context)).tools
     assert (listed.name, listed.description) == ("greet", "Greet.")
-    result = to_tool_result(await server.call_tool(tool_context, "greet", {}), limit=1000)
+    result = to_tool_result(await server.call_tool(tool_context, "greet", {}), tool="greet", limit=1000)
     assert (result.ok, result.content) == (True, "it's me, initialized: yes")
     async with asyncio.timeout(60):
         while processes_with(seconds):  # noqa: ASYNC110 - other processes end
@@ -134,7 +134,7 @@ async def test_what_a_command_logs_on_stdout_is_no_answer(tool_context: ToolCont
     """Only a whole message with the request's id and a result counts, whatever else contains the id."""
     server, _seconds = await _install(tool_context)
     result = await server.call_tool(tool_context, "greet", {"mode": "talkative", "result": "none"})
-    assert to_tool_result(result, limit=1000).content == 'said "id": [{ and done'
+    assert to_tool_result(result, tool="greet", limit=1000).content == 'said "id": [{ and done'
     assert not server.take_list_changed()
 
 
@@ -142,7 +142,7 @@ async def test_the_requests_of_a_command_are_answered(tool_context: ToolContext)
     """A request for input gets an error, so that the call does not wait for its timeout."""
     server, _seconds = await _install(tool_context, timeout=20)
     result = await server.call_tool(tool_context, "greet", {"mode": "curious"})
-    content = to_tool_result(result, limit=1000).content
+    content = to_tool_result(result, tool="greet", limit=1000).content
     assert content == "{jsonrpc:2.0,id:7,error:{code:-32601,message:Method not found}}"
 
 
