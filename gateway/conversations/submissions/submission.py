@@ -39,7 +39,8 @@ class Submission:
     `key` is an idempotency key of `source`; with `conversation_scoped_key` it is unique only for the asker in
     the conversation. With `is_first` an earlier submission with this key is forgotten. `endpoint` is a
     webhook for this turn's results. `notify`: emit `agent.finished`. `own_turn`: whatever the queue mode,
-    the message waits for a turn of its own and cancels none.
+    the message waits for a turn of its own and cancels none. `steers`: whatever the queue mode, the open turn
+    reads it before its next model request.
     `platform_id` is the message's id on its chat platform, `origin` says who wrote it in a room, `context`
     what was said before it, `request` what a client adds (`ClientRequest`), `traceparent` is its span.
     """
@@ -58,6 +59,7 @@ class Submission:
     attachments: Sequence[Mapping[str, Any]] = ()
     notify: bool = False
     own_turn: bool = False
+    steers: bool = False
     platform_id: str | None = None
     origin: Mapping[str, Any] | None = None
     context: Mapping[str, Any] | None = None

@@ -136,6 +136,8 @@ class Submissions:
         policy = await queue_policy.queue_policy(tx.connection, conversation, limit=self._limit)
         if waiting >= policy.limit:
             raise _queue_full(waiting, policy)
+        if submission.steers:
+            return await self._append(tx, conversation, submission, QueueMode.STEER, waiting)
         if submission.own_turn:
             return await self._append(tx, conversation, submission, QueueMode.FOLLOWUP, waiting)
         if policy.mode in {QueueMode.COLLECT, QueueMode.INTERRUPT}:

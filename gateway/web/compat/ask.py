@@ -24,13 +24,22 @@ from gateway.store.turns import turns as store
 from gateway.store.turns.turns import Turn
 from gateway.web.api import turns
 from gateway.web.compat.client_calls import (
+    RESULTS,
     AnswerEvent,
     ClientCalls,
     answer_calls,
+    are_awaited,
     until_client_calls,
     waits_for_client,
 )
 from gateway.web.compat.openai_messages import InputMessage
+from gateway.web.compat.openai_requests import (
+    has_text_only,
+    last_tool_results,
+    last_user_input,
+    last_user_messages,
+    without_instructions,
+)
 from gateway.web.compat.request_identity import RequestIdentity, identify
 from gateway.web.http import attachments
 from gateway.web.http.attachments import AttachmentCreate, InvalidAttachment, invalid_attachment
@@ -159,17 +168,27 @@ async def ask(
 
 
 async def resume(
-    call: ApiCall[Any, Any], results: Sequence[InputMessage], *, agent: str, pointer: str
-) -> SubmittedTurn:
-    """Give a turn the results of its client's tools, and follow it from there; raises HttpProblem."""
-    answered = await answer_calls(call, results, pointer)
+    call: ApiCall[Any, Any], sent: Sequence[InputMessage], *, agent: str, pointer: str
+) -> SubmittedTurn | None:
+    """Give a turn the results of its client's tools at the end of the messages, and follow it from there.
+
+    A text after them is a message for the same turn. Returns None if no turn waits for results among the
+    messages, or if files follow them; raises HttpProblem.
+    """
+    results, said = last_tool_results(sent), last_user_messages(without_instructions(sent))
+    if not results:
+        return None
+    text = last_user_input(said, standalone=False, pointer=pointer).text if has_text_only(said) else ""
+    if said and not (text and await are_awaited(call, results, text)):
+        return None
+    answered = await answer_calls(call, results, pointer, text)
     return SubmittedTurn(
         turn=answered[0].turn,
         conversation=answered[0].conversation,
         agent=agent,
         after=0,
         created=unix_time(),
-        identity=RequestIdentity(source="results", key=answered[-1].id),
+        identity=RequestIdentity(source=RESULTS, key=answered[-1].id),
         repeated=True,
         answered=[one.id for one in answered],
     )

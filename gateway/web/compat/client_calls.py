@@ -11,8 +11,11 @@ from typing import Any
 from delivery.database.engine import Connection
 from gateway.conversations.approvals import AlreadyDecided
 from gateway.conversations.questions import ANSWERED, CLIENT_TOOL, InvalidAnswer
+from gateway.conversations.submissions.submission import Submission
+from gateway.store.conversations import conversations, messages
 from gateway.store.turns import approvals as store
 from gateway.store.turns.approvals import Approval
+from gateway.web.api import turns
 from gateway.web.compat import openai_ids
 from gateway.web.compat.openai_messages import TEXT_PARTS, InputMessage
 from gateway.web.http.problems import HttpProblem, invalid_field
@@ -27,6 +30,9 @@ class ClientCalls:
     calls: Sequence[ClientToolCalled]
     seq: int
 
+
+RESULTS = "results"
+"""The source of requests with results of a client's tools."""
 
 AnswerEvent = TurnEvent | ClientCalls
 """An event of one answer, which is a turn or a part of one between calls of the client's tools."""
@@ -52,15 +58,15 @@ async def until_client_calls(
 
 
 async def answer_calls(
-    call: ApiCall[Any, Any], results: Sequence[InputMessage], pointer: str
+    call: ApiCall[Any, Any], results: Sequence[InputMessage], pointer: str, message: str = ""
 ) -> Sequence[Approval]:
-    """Give a turn the results of its client's tools, all that it waits for.
+    """Give a turn the results of its client's tools, all that it waits for, and the message after them.
 
     Returns all calls of their round, in order: a person can have answered some of them. The same results
     again change nothing. Raises HttpProblem.
     """
     given = {_require_call(one, pointer): _require_text(one, pointer) for one in results}
-    found = sorted(await _load(call, given), key=lambda one: one.id)
+    found = sorted(await _load(call, given), key=lambda one: (one.state == "pending", one.id))
     if len({one.turn for one in found}) > 1:
         raise invalid_field(pointer, "the results belong to calls of different turns")
     async with call.context.database.read() as connection:
@@ -73,8 +79,34 @@ async def answer_calls(
     if missing:
         raise invalid_field(pointer, f"the results of these calls are missing too: {', '.join(missing)}")
     for one in found:
+        if message and one is found[-1]:  # the last result continues the turn, which then has to find it
+            await _queue_message(call, one, message, message_key(results))
         await _answer(call, one, given[one.id], pointer)
     return next(calls for calls in reversed(to_rounds(approvals)) if any(one.id in given for one in calls))
+
+
+def message_key(results: Sequence[InputMessage]) -> str:
+    """Return the key of the message that follows these results, which names it once."""
+    return f"{results[-1].call} message"
+
+
+async def are_awaited(call: ApiCall[Any, Any], results: Sequence[InputMessage], text: str) -> bool:
+    """Return whether a turn waits for these results, or got them with the same message before.
+
+    If not, they are a part of the history that the client sends.
+    """
+    ids = [openai_ids.to_approval(one.call or "") for one in results]
+    async with call.context.database.read() as connection:
+        found = [await store.get(connection, call.account, one) for one in ids if one is not None]
+        known = await conversations.get_recorded_event(
+            connection, account=call.account, source=RESULTS, event_key=message_key(results)
+        )
+        said = await messages.get_by_id(connection, known[0]) if known and known[0] else None
+    if any(one is None or one.tool != CLIENT_TOOL for one in found) or len(found) < len(results):
+        return False
+    return any(one is not None and one.state == "pending" for one in found) or (
+        said is not None and said.text == text
+    )
 
 
 def to_rounds(approvals: Sequence[Approval]) -> list[list[Approval]]:
@@ -94,6 +126,19 @@ async def waits_for_client(connection: Connection, turn: str) -> bool:
     """Return whether a turn waits for results of its client's tools, and for nothing else."""
     pending = [one for one in await store.list_for_turn(connection, turn) if one.state == "pending"]
     return bool(pending) and all(one.tool == CLIENT_TOOL for one in pending)
+
+
+async def _queue_message(call: ApiCall[Any, Any], approval: Approval, text: str, key: str) -> None:
+    submission = Submission(
+        account=call.account,
+        text=text,
+        asker=call.principal.key,
+        conversation=approval.conversation,
+        source=RESULTS,
+        key=key,
+        steers=True,
+    )
+    await turns.queue_turn(call, submission)
 
 
 async def _answer(call: ApiCall[Any, Any], approval: Approval, text: str, pointer: str) -> None:

@@ -29,7 +29,7 @@ from gateway.web.compat.ask import (
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls
 from gateway.web.compat.openai_files import uploaded_files
-from gateway.web.compat.openai_requests import ChatCompletionCreate, last_tool_results, last_user_input
+from gateway.web.compat.openai_requests import ChatCompletionCreate, last_user_input
 from gateway.web.compat.request_identity import mark_answered
 from gateway.web.http.problems import HttpProblem, openai_error
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
@@ -123,9 +123,8 @@ async def complete(call: ApiCall[ChatCompletionCreate, NoContent]) -> ChatComple
 async def _submit(call: ApiCall[ChatCompletionCreate, NoContent]) -> SubmittedTurn:
     """Queue the request's turn, or continue the one that waits for the results of the client's tools."""
     body, pointer = call.body, "/messages"
-    results = last_tool_results(body.messages)
-    if results:
-        return await resume(call, results, agent=body.model, pointer=pointer)
+    if continued := await resume(call, body.messages, agent=body.model, pointer=pointer):
+        return continued
     given = last_user_input(body.messages, standalone=body.conversation is None, pointer=pointer)
     return await ask(
         call,

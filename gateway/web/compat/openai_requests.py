@@ -23,6 +23,7 @@ from gateway.records.fields import Name
 from gateway.web.compat import openai_ids
 from gateway.web.compat.openai_messages import (
     INSTRUCTION_ROLES,
+    TEXT_PARTS,
     InlineFile,
     InputContentPart,
     InputMessage,
@@ -276,7 +277,7 @@ def last_user_input(
     instructions and no input. `pointer` is the field of the messages. `has_files`: files are attached, so
     text may be empty.
     """
-    spoken = [message for message in messages if message.role not in INSTRUCTION_ROLES]
+    spoken = without_instructions(messages)
     now = last_user_messages(spoken)
     before = spoken[: len(spoken) - len(now)] if standalone else ()
     text = "\n\n".join(message.text for message in now if message.text)
@@ -302,9 +303,21 @@ def last_user_messages(messages: Sequence[InputMessage]) -> Sequence[InputMessag
     return _last(messages, "user")
 
 
+def without_instructions(messages: Sequence[InputMessage]) -> Sequence[InputMessage]:
+    """Return the messages without system and developer messages."""
+    return [message for message in messages if message.role not in INSTRUCTION_ROLES]
+
+
+def has_text_only(messages: Sequence[InputMessage]) -> bool:
+    """Return whether messages have text, and nothing else."""
+    parts = [part for message in messages for part in message.parts]
+    return any(message.text for message in messages) and all(part.type in TEXT_PARTS for part in parts)
+
+
 def last_tool_results(messages: Sequence[InputMessage]) -> Sequence[InputMessage]:
-    """Return the results of the client's tools at the end of the list."""
-    return _last([one for one in messages if one.role not in INSTRUCTION_ROLES], "tool")
+    """Return the results of the client's tools at the end of the list, or before its last user messages."""
+    spoken = without_instructions(messages)
+    return _last(spoken[: len(spoken) - len(last_user_messages(spoken))], "tool")
 
 
 def _last(messages: Sequence[InputMessage], role: str) -> Sequence[InputMessage]:

@@ -40,7 +40,7 @@ from gateway.web.compat.openai_chat import finish_reason, render_error
 from gateway.web.compat.openai_files import uploaded_files
 from gateway.web.compat.openai_items import ResponseEncoder, load_part, user_item
 from gateway.web.compat.openai_messages import LenientRequest
-from gateway.web.compat.openai_requests import InputTokensCreate, ResponseCreate, last_tool_results
+from gateway.web.compat.openai_requests import InputTokensCreate, ResponseCreate
 from gateway.web.compat.request_identity import mark_answered
 from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
@@ -170,9 +170,8 @@ async def create_response(call: ApiCall[ResponseCreate, NoContent]) -> ResponseO
 async def _submit(call: ApiCall[ResponseCreate, NoContent]) -> SubmittedTurn:
     """Queue the request's turn, or continue the one that waits for the results of the client's tools."""
     body, pointer = call.body, "/input"
-    results = last_tool_results(body.messages)
-    if results:
-        return await resume(call, results, agent=body.model, pointer=pointer)
+    if continued := await resume(call, body.messages, agent=body.model, pointer=pointer):
+        return continued
     given = body.user_input()
     return await ask(
         call,

@@ -252,6 +252,36 @@ async def test_a_run_of_ag_ui_ends_with_a_call_and_the_next_one_goes_on(tool_gat
     assert second[0]["metadata"] == first[0]["metadata"]
 
 
+@pytest.mark.parametrize("form", ["completions", "responses"])
+async def test_a_message_after_the_results_is_for_the_same_turn(tool_gateway: ToolGateway, form: str) -> None:
+    """The model gets the results and the message at once; the same request again gets the same answer."""
+    said: list[Any] = asked("weather in Oslo Bonn")
+    more = {"role": "user", "content": "say it in French"}
+    if form == "completions":
+        create: Any = partial(tool_gateway.client.chat.completions.create, model="default", tools=[CHAT_TOOL])
+        message = (await create(messages=said)).choices[0].message
+        given = [{"role": "tool", "tool_call_id": one.id, "content": "fair"} for one in message.tool_calls]
+        ask = partial(create, messages=[*said, message.model_dump(exclude_none=True), *given, more])
+    else:
+        create = partial(tool_gateway.client.responses.create, model="default", tools=[RESPONSE_TOOL])
+        first = await create(input=said)
+        ids = [item.call_id for item in first.output if item.type == "function_call"]
+        given = [{"type": "function_call_output", "call_id": one, "output": "fair"} for one in ids]
+        ask = partial(create, input=[*given, more], previous_response_id=first.id)
+    answer = await ask()
+    sent = tool_gateway.model.bodies[-1]["messages"][-3:]
+    assert [(one["role"], one["content"]) for one in sent] == [
+        ("tool", "fair"),
+        ("tool", "fair"),
+        ("user", "say it in French"),
+    ]
+    text = answer.choices[0].message.content if form == "completions" else answer.output_text
+    assert text == "told: say it in French"
+    asked_before = tool_gateway.model.requests
+    assert (await ask()).id == answer.id
+    assert tool_gateway.model.requests == asked_before
+
+
 async def test_a_message_instead_of_a_result_cancels_the_waiting_turn(tool_gateway: ToolGateway) -> None:
     """The conversation goes on with the new message; the result comes too late, and says so."""
     create: Any = tool_gateway.client.chat.completions.create

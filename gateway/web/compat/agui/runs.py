@@ -40,7 +40,6 @@ from gateway.web.compat.ask import (
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, until_client_calls
 from gateway.web.compat.openai_requests import (
     join_instructions,
-    last_tool_results,
     last_user_input,
     last_user_messages,
     require_image,
@@ -74,11 +73,12 @@ async def run(call: ApiCall[RunAgentInput, AgentQuery]) -> web.StreamResponse:
 async def _start(call: ApiCall[RunAgentInput, AgentQuery]) -> tuple[str, AsyncGenerator[AnswerEvent, None]]:
     messages = [message for message in call.body.messages if message.role in TEXT_ROLES]
     inputs = [message.to_input() for message in messages]
-    if results := last_tool_results(inputs):
-        continued = await resume(call, results, agent=call.query.agent or "", pointer="/messages")
-        return continued.turn, turn_events(call, continued)
     now = messages[len(messages) - len(last_user_messages(inputs)) :]
     files = [file for message in now for file in _files(message)]
+    if not files:
+        continued = await resume(call, inputs, agent=call.query.agent or "", pointer="/messages")
+        if continued is not None:
+            return continued.turn, turn_events(call, continued)
     given = last_user_input(inputs, standalone=False, pointer="/messages", has_files=bool(files))
     approvals = await ask(
         call,
