@@ -74,6 +74,9 @@ request was not processed."""
 _REFUSALS = range(400, 500)
 """Statuses of a server that did not process the request."""
 
+NO_STREAMABLE_HTTP = frozenset({404, 405})
+"""Answers of an address that takes no POST; servers of the transport HTTP+SSE are reached by GET."""
+
 _UNCLEAR = frozenset({CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, REQUEST_TIMEOUT})
 """Errors, most of them made by the SDK, for an answer that is missing, cut off or no JSON-RPC."""
 
@@ -162,7 +165,7 @@ class HttpMcpServer(McpServer):
             await self.aclose()
         except TokenRefused:
             await self.aclose()
-            self._token = await self._get_token(refused=self._token)
+            self._token = await self._get_token(refused=self._token or "")
         try:
             return await self._send(send, timeout=timeout)
         except TokenRefused as error:
@@ -243,7 +246,15 @@ class McpConnection:
                 raise TokenRefused
             problem = _reason(self._holder) if self.is_broken else f"no answer within {CONNECT_TIMEOUT:g} s"
             await self.aclose()
-            raise McpUnavailable(f"the MCP server cannot be reached: {problem}")
+            raise McpUnavailable(f"the MCP server cannot be reached: {problem}{self._status_note()}")
+
+    def _status_note(self) -> str:
+        """Return the status with which the server refused the handshake, and what it often means."""
+        if self._last_status < _REFUSALS.start:
+            return ""
+        if self._last_status not in NO_STREAMABLE_HTTP:
+            return f" (status {self._last_status})"
+        return f" (status {self._last_status}: the address may be wrong, or of the older transport HTTP+SSE)"
 
     async def send(self, send: Callable[[Client], Awaitable[Answer]], *, timeout: float) -> Answer:
         """Send a request and return its answer; raises McpUnavailable, SessionGone, TokenRefused."""

@@ -10,7 +10,10 @@ from typing import Any, Literal, Protocol
 from gateway.tools.tool import ToolContext
 
 Tokens = Callable[[str | None], Awaitable[str | None]]
-"""Returns the person's token, another one than the given, which the server refuses; None: there is none."""
+"""Returns the person's token, another one than the given, which the server refuses; None: there is none.
+
+An empty text: the server refuses a request without a token.
+"""
 
 CLIENT_NAME = "dovecote"
 CLIENT_VERSION = "1"

@@ -39,6 +39,10 @@ def sign_in_tool(
     async def run(context: ToolContext, _args: Mapping[str, Any], _key: str) -> ToolResult:
         if await token() is not None:
             return ToolResult(ok=True, content=f"The person is signed in to {server}. Its tools can be used.")
+        if context.answer is None and not is_required():
+            return ToolResult(
+                ok=False, content=f"{server} has required no sign-in: use its tools without one"
+            )
         said = f": {context.answer}" if context.answer else ""
         return ToolResult(ok=False, content=f"no person has signed in to {server}{said}")
 

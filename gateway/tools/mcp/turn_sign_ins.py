@@ -33,6 +33,9 @@ class TurnSignIns:
     stored: frozenset[str] = frozenset()
     """The servers at which the person had signed in when the turn's attempt began."""
     required: set[str] = field(default_factory=set)
+    """The servers that refused a request of this turn because the person has not signed in."""
+    unsigned: set[str] = field(default_factory=set)
+    """The servers at which the person has not signed in; most require no sign-in, some for calls alone."""
 
     def tokens(self, server: str) -> Tokens | None:
         """Return the person's tokens at a server; None if no person can sign in there."""
@@ -46,7 +49,9 @@ class TurnSignIns:
         key = SignInKey(agent=self.agent, server=server, person=self.place.person)
         found = await self.links.sign_ins.access_token(key, self.configs[server], self.guard, refused=refused)
         if found is None:
-            self.required.add(server)
+            self.unsigned.add(server)
+            if refused is not None or server in self.stored:
+                self.required.add(server)
         return found
 
     def list_key(self, server: str) -> tuple[str, str, str]:
@@ -62,7 +67,7 @@ class TurnSignIns:
         return f"{reason}. Call {_tool(server)} if you need it: it asks the person, and waits."
 
     def tools(self) -> Mapping[str, Tool]:
-        """Return a tool for each server that requires a sign-in, or at which the person has signed in."""
+        """Return a tool for each server that may require a sign-in, or at which the person has signed in."""
         if self.links is None or self.place is None:
             return {}
         return {
@@ -74,7 +79,7 @@ class TurnSignIns:
                 is_required=partial(self.required.__contains__, server),
                 token=partial(self._present_token, server),
             )
-            for server in sorted(self.required | self.stored)
+            for server in sorted(self.required | self.unsigned | self.stored)
         }
 
     async def _present_token(self, server: str) -> str | None:

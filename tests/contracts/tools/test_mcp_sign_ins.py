@@ -33,6 +33,7 @@ from gateway.tools.mcp.mcp_tools import McpTools
 from gateway.tools.mcp.sign_in_links import SignInLinks, SignInNotPossible
 from gateway.tools.mcp.sign_ins import McpSignIns
 from mcp_oauth import ProtectedMcpService, protected_mcp_service
+from mcp_services import mcp_service
 from migrated import migrated_sqlite
 from turn_worker import TurnWorkerHarness, open_turn_worker
 
@@ -167,6 +168,24 @@ async def test_a_turn_without_a_person_reports_that_sign_in_is_impossible(
     async with harness.open_tools(replica.tools.open) as (tools, external):
         assert "notes_sign_in" not in {spec.name for spec in tools.list()}
         assert any("no person who can sign in" in note for note in external.notes)
+
+
+async def test_no_person_is_asked_to_sign_in_to_a_server_that_requires_none(
+    harness: TurnWorkerHarness,
+) -> None:
+    """The call returns at once and says that the tools work; a server that refuses a call asks then."""
+    replica = SignInReplica(harness)
+    turn = await replica.add_turn()
+    async with mcp_service() as public:
+        await replica.configure(public.url)
+        async with harness.open_tools(replica.tools.open, turn) as (tools, _):
+            assert not await tools.needs_approval("notes_sign_in", {}, call="c1")
+            refused = await tools.call("notes_sign_in", {}, call="c1")
+            assert (refused.ok, "required no sign-in" in refused.content) == (False, True)
+            public.requires_sign_in = True
+            failed = await tools.call("notes_add", {"a": 1, "b": 2}, call="c2")
+            assert (failed.ok, "signs in" in failed.content) == (False, True)
+            assert await tools.needs_approval("notes_sign_in", {}, call="c3")
 
 
 async def test_a_question_in_a_room_has_no_link(

@@ -19,12 +19,16 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 @dataclass(kw_only=True)
 class McpService:
-    """A running server: the calls it got, the headers of its requests, and its tools."""
+    """A running server: the calls it got, the headers of its requests, and its tools.
+
+    `requires_sign_in`: it answers 401.
+    """
 
     server: MCPServer
     url: str
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    requires_sign_in: bool = False
 
 
 def build_service(url: str) -> McpService:
@@ -83,6 +87,10 @@ async def mcp_service(port: int = 0) -> AsyncIterator[McpService]:
         async def observed(scope: Any, receive: Any, send: Any) -> None:
             if scope["type"] == "http":
                 service.headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
+                if service.requires_sign_in:
+                    await send({"type": "http.response.start", "status": 401, "headers": []})
+                    await send({"type": "http.response.body", "body": b""})
+                    return
             await app(scope, receive, send)
 
         config = uvicorn.Config(observed, log_config=None, timeout_graceful_shutdown=1, lifespan="on")

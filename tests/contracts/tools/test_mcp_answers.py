@@ -1,4 +1,4 @@
-"""Images in the results of MCP servers: a model sees those that it accepts, the others are named."""
+"""Answers of MCP servers: images that a model sees or that are named, and refusals with their status."""
 
 from __future__ import annotations
 
@@ -88,3 +88,15 @@ def test_what_a_model_does_not_accept_is_named(block: Any) -> None:
     """Bytes that are no image, too many bytes, and audio."""
     result = to_tool_result(sent(block), tool="shots_take", limit=1000)
     assert (result.images, result.content.endswith(", not shown]")) == ((), True)
+
+
+async def test_a_refused_handshake_is_named_with_its_status(tmp_path: Path) -> None:
+    """An address that takes no streamable HTTP is often that of a server of the older transport."""
+    database = Database(await migrated_sqlite(tmp_path / "gateway.db"))
+    agents = Agents(await open_turn_worker(database, tmp_path))
+    async with mcp_service() as service:
+        await agents.configure(old={"url": service.url.replace("/mcp", "/sse")})
+        async with agents.tools():
+            (note,) = agents.notes
+    await database.close()
+    assert "status 404: the address may be wrong, or of the older transport HTTP+SSE" in note
