@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -134,6 +134,16 @@ async def get_by_id(connection: Connection, message: str) -> ChatMessageRow | No
     """Return a message."""
     row = (await connection.execute(select(*_COLUMNS).where(messages.c.id == message))).mappings().first()
     return ChatMessageRow(**row) if row else None
+
+
+async def list_spoken(
+    connection: Connection, account: str, ids: Collection[str]
+) -> dict[str, tuple[str, str]]:
+    """Return the roles and texts of an account's messages by their ids; unknown ones are left out."""
+    query = select(messages.c.id, messages.c.role, messages.c.text).where(
+        messages.c.id.in_(ids), messages.c.account == account
+    )
+    return {row.id: (row.role, row.text) for row in await connection.execute(query)}
 
 
 _ATTACHMENTS = (

@@ -13,6 +13,7 @@ from typing import Any
 
 from delivery.database.engine import Connection
 from gateway.conversations.questions import ANSWERED
+from gateway.conversations.submissions.queue_policy import MAX_INPUT
 from gateway.store.conversations import messages
 from gateway.store.conversations.messages import ChatMessageRow
 from gateway.store.turn_state import TurnState
@@ -21,6 +22,7 @@ from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 from gateway.web.compat import openai_ids
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, to_rounds
+from gateway.web.compat.openai_messages import InputMessage
 from gateway.web.stream.turn_events import ClientToolCalled, MessageDone, TextDelta, TurnEnded, with_files
 
 NUMBERS_PER_EVENT = 8
@@ -86,6 +88,25 @@ async def load_part(connection: Connection, turn: str, after: str) -> ResponsePa
             if (began is None or one.created_at > began) and (ended is None or one.created_at <= ended)
         ],
     )
+
+
+async def with_referenced(
+    connection: Connection, account: str, sent: Sequence[InputMessage]
+) -> Sequence[InputMessage]:
+    """Return messages with the texts of those that are given by their ids; unknown ones stay empty."""
+    ids = {one.reference for one in sent if one.reference}
+    if not ids:
+        return sent
+    known = await messages.list_spoken(connection, account, ids)
+    return [_referenced(one, known) for one in sent]
+
+
+def _referenced(message: InputMessage, known: Mapping[str, tuple[str, str]]) -> InputMessage:
+    found = known.get(message.reference or "")
+    if found is None:
+        return message
+    role, text = found
+    return InputMessage(role="user" if role == "user" else "assistant", content=text[:MAX_INPUT])
 
 
 def pending_call_item(approval: Approval) -> Item:

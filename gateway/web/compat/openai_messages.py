@@ -84,11 +84,15 @@ class InputContentPart(LenientRequest):
 
 
 class InputMessage(LenientRequest):
-    """A message or another item of the request; `call` is the call whose result a `tool` message has."""
+    """A message or another item of the request; `call` is the call whose result a `tool` message has.
+
+    `reference` is the id of a message that the gateway has, in place of its text.
+    """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Text | tuple[InputContentPart, ...] | None = None
     call: Annotated[StrictStr, Field(max_length=200)] | None = None
+    reference: Annotated[StrictStr, Field(max_length=200)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -143,6 +147,10 @@ def _output(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"role": "tool", "call": given.get("call_id"), "content": content}
 
 
+def _reference(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"role": "assistant", "content": None, "reference": given.get("id")}
+
+
 def _ignored(_given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an empty message for an item without words for the agent, such as reasoning."""
     return {"role": "assistant", "content": None}
@@ -154,4 +162,5 @@ _READERS = {
     "custom_tool_call": _call,
     "function_call_output": _output,
     "custom_tool_call_output": _output,
+    "item_reference": _reference,
 }

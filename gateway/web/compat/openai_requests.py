@@ -227,10 +227,10 @@ class ResponseCreate(ToolRequest):
         echo = {name: value for name, value in stated.items() if value}
         return _client_request(self, self.messages, output, instructions=self.instructions, echo=echo)
 
-    def user_input(self) -> UserInput:
-        """Return the last user input; raises HttpProblem."""
+    def user_input(self, messages: Sequence[InputMessage]) -> UserInput:
+        """Return the last user input of the request's messages; raises HttpProblem."""
         alone = self.conversation is None and self.previous_response_id is None
-        return last_user_input(self.messages, standalone=alone, pointer="/input")
+        return last_user_input(messages, standalone=alone, pointer="/input")
 
 
 def _client_request(

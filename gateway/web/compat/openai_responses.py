@@ -38,7 +38,7 @@ from gateway.web.compat.ask import (
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, until_client_calls
 from gateway.web.compat.openai_chat import finish_reason, render_error
 from gateway.web.compat.openai_files import uploaded_files
-from gateway.web.compat.openai_items import ResponseEncoder, load_part, user_item
+from gateway.web.compat.openai_items import ResponseEncoder, load_part, user_item, with_referenced
 from gateway.web.compat.openai_messages import LenientRequest
 from gateway.web.compat.openai_requests import InputTokensCreate, ResponseCreate
 from gateway.web.compat.request_identity import mark_answered
@@ -170,9 +170,11 @@ async def create_response(call: ApiCall[ResponseCreate, NoContent]) -> ResponseO
 async def _submit(call: ApiCall[ResponseCreate, NoContent]) -> SubmittedTurn:
     """Queue the request's turn, or continue the one that waits for the results of the client's tools."""
     body, pointer = call.body, "/input"
-    if continued := await resume(call, body.messages, agent=body.model, pointer=pointer):
+    async with call.context.database.read() as connection:
+        sent = await with_referenced(connection, call.account, body.messages)
+    if continued := await resume(call, sent, agent=body.model, pointer=pointer):
         return continued
-    given = body.user_input()
+    given = body.user_input(sent)
     return await ask(
         call,
         agent=body.model,

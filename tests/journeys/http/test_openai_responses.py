@@ -245,6 +245,21 @@ async def test_a_form_of_many_fields_is_refused(responses_gateway: ResponsesGate
         assert answer.status == 413, await answer.text()
 
 
+async def test_a_message_that_is_given_by_its_id_is_quoted(responses_gateway: ResponsesGateway) -> None:
+    """The AI SDK gives earlier answers as references; unknown ones are ignored."""
+    create: Any = responses_gateway.client.responses.create
+    first = await create(model="default", input="hello")
+    again = [
+        {"role": "user", "content": "hello"},
+        {"type": "item_reference", "id": first.output[0].id},
+        {"type": "item_reference", "id": "msg_none"},
+        {"role": "user", "content": "and now?"},
+    ]
+    await create(model="default", input=again)
+    sent = str(responses_gateway.model.bodies[-1]["messages"][-1]["content"])
+    assert sent == "> user: hello\n> assistant: echo: hello\n\nand now?"
+
+
 async def test_what_cannot_be_is_refused(responses_gateway: ResponsesGateway) -> None:
     """Unknown responses are 404 on every path; two places, unknown calls and no words are 422."""
     responses: Any = responses_gateway.client.responses
