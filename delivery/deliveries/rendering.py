@@ -26,7 +26,9 @@ class SpeechFormat:
     media_type: str
 
 
-_DECISIONS = frozenset({EventType.APPROVAL_RESOLVED, EventType.QUESTION_ANSWERED})
+DECISIONS = frozenset({EventType.APPROVAL_RESOLVED, EventType.QUESTION_ANSWERED})
+"""The events that end a question; each replaces the message of its question, where a platform can edit."""
+
 _JOB_ENDS = JOB_STATES.keys() - {EventType.JOB_PROGRESS}
 CONTINUED = "… The whole text follows as a file."
 """The end of a message whose text is too long for messages."""
@@ -203,7 +205,7 @@ def replaces_event(event: Event) -> str | None:
     A decision replaces the request of its approval; a turn's end and its later retries replace its first
     report of a retry; a job's end and its later progress replace the first report of its progress.
     """
-    replaced = event.data.get("asked" if event.type in _DECISIONS else "replaces")
+    replaced = event.data.get("asked" if event.type in DECISIONS else "replaces")
     return replaced if isinstance(replaced, str) else None
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from channels.message import Author
+from delivery.deliveries.rendering import DECISIONS
 from delivery.deliveries.transactions import Transaction
-from delivery.events.event import EventType
 from gateway.conversations.approval_question import render_call
 from gateway.conversations.approvals import (
     AlreadyDecided,
@@ -18,8 +18,6 @@ from gateway.conversations.approvals import (
 from gateway.conversations.approver_rules import DecisionContext
 from gateway.conversations.questions import InvalidAnswer
 from gateway.store.conversations.conversations import Conversation
-
-_DECISIONS = frozenset({EventType.APPROVAL_RESOLVED, EventType.QUESTION_ANSWERED})
 
 
 async def answer_by_command(
@@ -94,5 +92,5 @@ def _is_decision_posted(
     return (
         decision_context is not None
         and decision_context.posts_decisions
-        and any(event.type in _DECISIONS and event.conversation == conversation.id for event in tx.events)
+        and any(event.type in DECISIONS and event.conversation == conversation.id for event in tx.events)
     )
