@@ -1,7 +1,7 @@
 """Print the table of performance targets beside the raw limit of the same run.
 
     python -m bench.targets [--only one-by-one chats ...] [--count 100] [--turns 1000]
-        [--rows 1000000] [--rounds 3]
+        [--rows 1000000] [--rounds 5]
 
 The raw limit (`bench.baseline`) does what durability costs at least: three commits, six acknowledged
 publishes, one streamed model call, one call to Telegram. CPU by layer is sampled in the gateway's process.
@@ -30,8 +30,8 @@ async def measure(given: Any) -> tuple[list[TargetRow], Mapping[str, Mapping[str
         rows, layers = await messages.measure_one_by_one(given.count)
     measurements: Mapping[str, Callable[[], Awaitable[list[TargetRow]]]] = {
         "chats": lambda: messages.measure_many_chats(given.messages),
-        "growth": lambda: messages.measure_growth(given.turns),
-        "rows": lambda: measure_rows(given.count, given.rows),
+        "growth": lambda: messages.measure_growth(given.turns, given.rounds),
+        "rows": lambda: measure_rows(given.count, given.rows, given.rounds),
         "kill": others.measure_recovery,
         "start": lambda: others.measure_start(given.rounds),
         "replay": lambda: others.measure_replay(given.rounds),
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=5)
     parser.add_argument("--turns", type=int, default=1000)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     rows, layers = asyncio.run(measure(parser.parse_args()))
     print_targets(rows)
     if layers:

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from itertools import count
 from pathlib import Path
+from statistics import median
 
 from bench import latency, meters, throughput
-from bench.gateway_setup import open_bench_gateway, run_baseline, run_model
+from bench.gateway_setup import BenchGateway, open_bench_gateway, run_baseline, run_model
 from bench.latency import LatencyRow
 from bench.targets.report import TargetRow
 from bench.throughput import ThroughputRow
@@ -26,6 +27,9 @@ RATE_TARGETS = {1: 80.0, 150: 50.0}
 MODEL_SECONDS = 0.2
 SLOWEST_OF = 200
 """The number of chats whose slowest replies have a target."""
+GROWTH_SAMPLE = 50
+"""Messages whose CPU is read together, and the turns of a short conversation before them."""
+_numbers = count()
 
 
 async def measure_one_by_one(count: int) -> tuple[list[TargetRow], Mapping[str, Mapping[str, float]]]:
@@ -134,28 +138,35 @@ async def _measure_chats(chats: int, messages: int, pieces: int) -> tuple[Throug
                 return raw, await throughput.measure("gateway", platform, pid, chats, messages)
 
 
-async def measure_growth(turns: int) -> list[TargetRow]:
-    """Compare the CPU of a message in a conversation of fifty turns and of so many.
+async def measure_growth(turns: int, rounds: int) -> list[TargetRow]:
+    """Compare the CPU of a message in conversations of fifty turns and in one of so many, in turn.
 
     Over WebSocket, because a bot sends one message a second to a chat of Telegram.
     """
-    sample, said = 50, count()
+    short, grown = [], []
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         url = await stack.enter_async_context(run_model())
         deployment = await stack.enter_async_context(open_bench_gateway(Path(directory), model=url))
-        ask, _answers = await stack.enter_async_context(latency.on_socket(deployment, "hello"))
-
-        async def talk(messages: int) -> float:
-            before = meters.read(deployment.gateway.pid).cpu
-            for _ in range(messages):
-                await ask(next(said))
-            return (meters.read(deployment.gateway.pid).cpu - before) * 1000 / messages
-
-        await talk(sample)
-        short = await talk(sample)
-        await talk(max(0, turns - 2 * sample))
-        grown = await talk(sample)
+        long, _answers = await stack.enter_async_context(latency.on_socket(deployment, "hello"))
+        await _talk(deployment, long, turns - GROWTH_SAMPLE)
+        for number in range(rounds):
+            async with latency.on_socket(deployment, f"hello {number}") as (ask, _):
+                await _talk(deployment, ask, GROWTH_SAMPLE)
+                short.append(await _talk(deployment, ask, GROWTH_SAMPLE))
+            grown.append(await _talk(deployment, long, GROWTH_SAMPLE))
     return [
-        TargetRow(name=f"CPU of a message after {turns} turns ÷ after 50", value=grown / short, target=1.2)
+        TargetRow(
+            name=f"CPU of a message after {turns} turns ÷ after {GROWTH_SAMPLE}",
+            value=median(grown) / median(short),
+            target=1.2,
+        )
     ]
+
+
+async def _talk(deployment: BenchGateway, ask: latency.Ask, messages: int) -> float:
+    """Say so many messages; returns the CPU of each in milliseconds."""
+    before = meters.read(deployment.gateway.pid).cpu
+    for _ in range(messages):
+        await ask(next(_numbers))
+    return (meters.read(deployment.gateway.pid).cpu - before) * 1000 / messages
