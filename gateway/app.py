@@ -28,10 +28,11 @@ from gateway.infra.data_dir import DataDirBusy, DataDirExposed, DataDirUnusable
 from gateway.infra.embedded_nats import EmbeddedNatsFailed
 from gateway.infra.preflight import (
     DatabaseFileUnusable,
+    DatabaseInUse,
     DatabaseLeftBehind,
-    DatabaseShared,
     DependencyUnavailable,
     ListenFailed,
+    PoolModeUnsuitable,
     SecretKeyMismatch,
     describe_damage,
     describe_exhaustion,
@@ -79,12 +80,13 @@ def run(settings: Settings) -> int:
         UnknownFaultPoint,
         OSError,
     )
-    temporary = (DependencyUnavailable, ListenFailed)  # a supervisor tries these again, and not code 2
+    # A supervisor tries these again, and not code 2.
+    temporary = (DatabaseInUse, DependencyUnavailable, ListenFailed)
     unstartable = (
         DatabaseFileUnusable,
         DatabaseLeftBehind,
-        DatabaseShared,
         InvalidRecord,
+        PoolModeUnsuitable,
         SecretKeyMismatch,
         UnknownRevision,
     )

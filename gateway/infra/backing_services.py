@@ -85,9 +85,9 @@ class BackingServices:
 async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServices]:
     """Open the services in order and close them in reverse order.
 
-    Raises DataDirBusy, DataDirExposed, EmbeddedNatsFailed, DependencyUnavailable, DatabaseShared,
-    DatabaseLeftBehind, SecretKeyMismatch, DatabaseUnavailable and DeliveryError, each with a message for
-    the operator.
+    Raises DataDirBusy, DataDirExposed, EmbeddedNatsFailed, DependencyUnavailable, DatabaseInUse,
+    PoolModeUnsuitable, DatabaseLeftBehind, SecretKeyMismatch, DatabaseUnavailable and DeliveryError, each
+    with a message for the operator.
     """
     faults = FaultPoints(settings.fault_point)
     async with AsyncExitStack() as stack:

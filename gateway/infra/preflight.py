@@ -121,33 +121,39 @@ def _is_other_file(file: Path, url: str) -> bool:
     return file.is_file() and file.stat().st_size > 0
 
 
-class DatabaseShared(Exception):
-    """Another gateway uses the database unexpectedly, or a pooler would let it."""
+class DatabaseInUse(Exception):
+    """Another gateway has claimed the database; a later start succeeds when that gateway has ended."""
 
-    def __init__(self, url: str, error: DatabaseClaimed | SessionsPooled, remedy: str) -> None:
-        place = make_url(url)
-        where = place.host or place.database
-        super().__init__(f"database_url = {where} (DOVECOTE_DATABASE_URL): {error}. {remedy}")
-
-
-_SESSION_MODE = (
-    "Locks of the gateway would stay behind, and another gateway would have them too. Set the pool mode of "
-    "PgBouncer to session for this database, or name the server itself"
-)
+    def __init__(self, url: str, error: DatabaseClaimed, replicas: int) -> None:
+        super().__init__(
+            f"{_database_setting(url)}: {error}. With replicas = {replicas} they would end each other's "
+            "background jobs. Stop the other gateway and start again, or set replicas (DOVECOTE_REPLICAS) to "
+            "the number of gateways in all of them. If the other one's machine is gone, PostgreSQL releases "
+            "its claim within half a minute"
+        )
 
 
-def _stop_other(replicas: int) -> str:
-    return (
-        f"With replicas = {replicas} they would end each other's background jobs. Stop the other gateway and "
-        "start again, or set replicas (DOVECOTE_REPLICAS) to the number of gateways in all of them"
-    )
+class PoolModeUnsuitable(Exception):
+    """A pooler gives several gateways the same session of the database, so none can claim it."""
+
+    def __init__(self, url: str, error: SessionsPooled) -> None:
+        super().__init__(
+            f"{_database_setting(url)}: {error}. Locks of the gateway would stay behind, and another gateway "
+            "would have them too. Set the pool mode of PgBouncer to session for this database, or name the "
+            "server itself"
+        )
+
+
+def _database_setting(url: str) -> str:
+    place = make_url(url)
+    return f"database_url = {place.host or place.database} (DOVECOTE_DATABASE_URL)"
 
 
 @asynccontextmanager
 async def claimed_database(settings: Settings) -> AsyncIterator[None]:
     """Claim the database for this process, or for replicas.
 
-    Raises DatabaseShared, DatabaseFileUnusable and DependencyUnavailable.
+    Raises DatabaseInUse, PoolModeUnsuitable, DatabaseFileUnusable and DependencyUnavailable.
     """
     _require_sqlite_file(settings)
     url, shared = settings.database, settings.replicas > 1
@@ -156,9 +162,9 @@ async def claimed_database(settings: Settings) -> AsyncIterator[None]:
         try:
             await stack.enter_async_context(claim_database(url, shared=shared, owner=owner))
         except DatabaseClaimed as error:
-            raise DatabaseShared(url, error, _stop_other(settings.replicas)) from error
+            raise DatabaseInUse(url, error, settings.replicas) from error
         except SessionsPooled as error:
-            raise DatabaseShared(url, error, _SESSION_MODE) from error
+            raise PoolModeUnsuitable(url, error) from error
         except (DBAPIError, OSError) as error:
             if settings.database_url is None:
                 raise

@@ -100,8 +100,9 @@ async def _copy(settings: Settings, source: Path, shown: Progress) -> int:
     from sqlalchemy.engine import make_url
 
     from gateway.infra.preflight import (
-        DatabaseShared,
+        DatabaseInUse,
         DependencyUnavailable,
+        PoolModeUnsuitable,
         claimed_database,
         migrate_database,
     )
@@ -120,7 +121,7 @@ async def _copy(settings: Settings, source: Path, shown: Progress) -> int:
             await migrate_up(f"sqlite+aiosqlite:///{source}")
             await migrate_database(target, settings.database_url)
             return await asyncio.to_thread(copy_database, source, make_url(target), report)
-    except (DatabaseShared, DependencyUnavailable) as error:
+    except (DatabaseInUse, PoolModeUnsuitable, DependencyUnavailable) as error:
         raise UsageError(str(error)) from error
     except asyncio.CancelledError:  # the thread ends with its next report
         interrupted.set()
