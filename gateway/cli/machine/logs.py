@@ -72,7 +72,7 @@ def _print_log(
 
 
 class LogReader:
-    """Reads a log file as it grows, and continues with the next one when it is replaced."""
+    """Reads a log file as it grows, and continues with the next one when it is replaced or emptied."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -120,10 +120,12 @@ class LogReader:
 
     def _is_replaced(self) -> bool:
         assert self._opened is not None
+        ours = os.fstat(self._opened.fileno())
         try:
-            return os.fstat(self._opened.fileno()).st_ino != self._file.stat().st_ino
+            is_another = not os.path.samestat(ours, self._file.stat())
         except FileNotFoundError:
-            return False
+            is_another = False
+        return is_another or ours.st_size < os.lseek(self._opened.fileno(), 0, os.SEEK_CUR)
 
 
 def _at_level(lines: Iterable[str], wanted: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 from gateway.cli.machine.logs import LogReader
 from gateway.observability.log_file import log_path, logged_to_file
@@ -35,6 +41,52 @@ def test_nothing_is_written_without_a_limit(tmp_path: Path) -> None:
     with logged_to_file(tmp_path, limit=0):
         logging.getLogger("part").error("lost")
     assert not log_path(tmp_path).parent.exists()
+
+
+def logrotate(file: Path, rule: str) -> None:
+    """Rotate a log once with Debian's logrotate."""
+    rules = file.parent.parent / "logrotate.conf"
+    rules.write_text(f"{file} {{\nrotate 3\n{rule}\n}}\n")
+    rules.chmod(0o600)
+    state = str(rules.with_name("logrotate.state"))
+    subprocess.run(["/usr/sbin/logrotate", "--force", "--state", state, str(rules)], check=True)
+
+
+def move_directory(file: Path) -> None:
+    """Move the log's directory away, as an operator does who wants to keep it."""
+    file.parent.rename(file.parent.with_name("kept"))
+
+
+def delete_directory(file: Path) -> None:
+    """Delete the log's directory, as an operator does who needs space."""
+    shutil.rmtree(file.parent)
+
+
+ROTATIONS: dict[str, Callable[[Path], None]] = {
+    "create": partial(logrotate, rule="create"),
+    "nocreate": partial(logrotate, rule="nocreate"),
+    "copytruncate": partial(logrotate, rule="copytruncate"),
+    "moved": move_directory,
+    "deleted": delete_directory,
+}
+
+
+@pytest.mark.parametrize("name", ROTATIONS)
+def test_the_log_goes_on_after_a_rotation(tmp_path: Path, name: str) -> None:
+    """The lines after it are in a file of the log's name, and `dovecote logs --follow` goes on to them."""
+    if name not in {"moved", "deleted"} and not Path("/usr/sbin/logrotate").exists():
+        pytest.skip("needs Debian's logrotate")
+    logger, file = logging.getLogger("part"), log_path(tmp_path)
+    reader = LogReader(file)
+    with logged_to_file(tmp_path, limit=80_000):
+        logger.warning("one, which is the longer line")
+        assert len(list(reader.new_lines())) == 1
+        ROTATIONS[name](file)
+        assert list(reader.new_lines()) == []
+        logger.warning("two")
+    assert [json.loads(line)["event"] for line in file.read_text().splitlines()] == ["two"]
+    assert [json.loads(line)["event"] for line in reader.new_lines()] == ["two"]
+    reader.close()
 
 
 def test_a_reader_goes_on_in_the_next_file(tmp_path: Path) -> None:
