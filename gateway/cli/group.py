@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -24,7 +25,7 @@ from gateway.cli.errors import (
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
-    from gateway.config.settings import Settings
+    from gateway.config.settings import InvalidSettings, Settings
 
 Config = Annotated[Path | None, typer.Option(help="The settings file (default: ./dovecote.toml).")]
 ClientConfig = Annotated[
@@ -75,15 +76,53 @@ def require_models(settings: Settings) -> None:
         raise typer.Exit(ExitCode.USAGE)
 
 
-def require_valid_tables(settings: Settings) -> None:
-    """Exit when a table of a record or schedule is invalid by itself, with a line for each problem."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedSettings:
+    """The settings, if they are valid, and a line for each problem."""
+
+    settings: Settings | None
+    problems: tuple[str, ...] = ()
+
+
+def check_settings(config: Path | None, *, with_models: bool = True, **flags: Any) -> CheckedSettings:
+    """Read the settings with these flags, and check the default agent's models and the tables of records.
+
+    All problems are found at once: what is invalid hides nothing of the rest.
+    """
+    from gateway.agents.registry import model_problems
+    from gateway.config.settings import InvalidSettings
     from gateway.schedules.declared import table_problems
 
-    problems = table_problems(settings)
-    for problem in problems:
-        print_error(f"{problem.pointer}: {problem.detail}")
-    if problems:
+    found: list[str] = []
+    settings: Settings | None = None
+    valid_part: Settings | None
+    try:
+        valid_part = settings = load_settings(config, **flags)
+    except InvalidSettings as error:
+        found += map(str, error.problems)
+        valid_part = error.valid_part
+        with_models = with_models and _leaves_models(error)
+    if valid_part is not None:
+        found += model_problems(valid_part) if with_models else ()
+        found += [f"{one.pointer}: {one.detail}" for one in table_problems(valid_part)]
+    return CheckedSettings(settings=settings, problems=tuple(found))
+
+
+def _leaves_models(error: InvalidSettings) -> bool:
+    """Return whether no problem is one of the default agent, of a key, or of a name that may mean these."""
+    from gateway.config.settings import Settings
+
+    others = Settings.model_fields.keys() - {"agent", "vendors"}
+    return all(problem.key.split(".")[0] in others for problem in error.problems)
+
+
+def require_no_problems(checked: CheckedSettings) -> Settings:
+    """Return the settings; exits when there is a problem, with a line for each."""
+    for problem in checked.problems:
+        print_error(problem)
+    if checked.settings is None or checked.problems:
         raise typer.Exit(ExitCode.USAGE)
+    return checked.settings
 
 
 def local(

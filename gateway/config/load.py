@@ -7,7 +7,8 @@ Commands that send a key to a gateway do not: a directory of another user would 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pydantic_settings import (
 
 from gateway.config.consistency import inconsistencies
 from gateway.config.settings import DEFAULT_FILE, InvalidSettings, Settings
-from gateway.config.sources import PREFIX, SettingSources
+from gateway.config.sources import PREFIX, SettingProblem, SettingSources
 from gateway.config.validation import plugin_problems, problem_for
 
 CONFIG_VARIABLE = "DOVECOTE_CONFIG"
@@ -137,5 +138,20 @@ def _validate(sources: SettingSources) -> Settings:
         problems += inconsistencies(sources, settings)
     problems += of_plugins
     if problems or settings is None:
-        raise InvalidSettings(tuple(problems))
+        raise InvalidSettings(tuple(problems), _valid_part(sources.values, problems))
     return settings
+
+
+def _valid_part(values: Mapping[str, Any], problems: Iterable[SettingProblem]) -> Settings | None:
+    """Return the settings without those that have a problem; None if they are invalid even so."""
+    kept = {name: dict(value) if isinstance(value, dict) else value for name, value in values.items()}
+    for problem in problems:
+        name, *below = problem.key.split(".")
+        table = kept.get(name)
+        if below and isinstance(table, dict):
+            table.pop(below[0], None)
+        else:
+            kept.pop(name, None)
+    with suppress(ValidationError):
+        return Settings.model_validate(kept)
+    return None

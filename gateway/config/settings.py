@@ -298,13 +298,17 @@ class Settings(BaseSettings, TypedModel):
 
 
 class InvalidSettings(Exception):
-    """The settings are invalid; contains every problem found."""
+    """The settings are invalid; contains every problem found.
+
+    `valid_part` has the settings without the values that are wrong, so that the rest can be checked as well.
+    """
 
     remedy = "operator"
 
-    def __init__(self, problems: tuple[SettingProblem, ...]) -> None:
+    def __init__(self, problems: tuple[SettingProblem, ...], valid_part: Settings | None = None) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
+        self.valid_part = valid_part
 
 
 def _secret_values(value: object, keys: tuple[str, ...] = ()) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,13 +10,16 @@ from gateway.cli.errors import print_error
 from gateway.cli.group import (
     Config,
     Data,
+    check_settings,
     group,
     load_settings,
     local,
-    require_models,
-    require_valid_tables,
+    require_no_problems,
 )
 from gateway.cli.output import print_json
+
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
 
 config = group("Show and check the settings.")
 
@@ -35,9 +38,16 @@ def check_config(*, config: Config = None, data: Data = None) -> None:
 
     Whether a table refers to a record that exists depends on the database: see `dovecote apply --dry-run`.
     """
+    checked = check_settings(config, data_dir=data)
+    if checked.settings is not None:
+        _print_warnings(checked.settings)
+    require_no_problems(checked)
+    typer.echo("the settings are valid")
+
+
+def _print_warnings(settings: Settings) -> None:
     from gateway.infra.preflight import other_sqlite_file
 
-    settings = load_settings(config, data_dir=data)
     for warning in settings.warnings():
         print_error(f"warning: {warning}")
     if (left := other_sqlite_file(settings)) is not None:
@@ -45,9 +55,6 @@ def check_config(*, config: Config = None, data: Data = None) -> None:
             f"warning: {left} is not the database of database_url. A gateway refuses to start if it has not "
             "run there before: copy the file with `dovecote migrate copy`, or move it away"
         )
-    require_models(settings)
-    require_valid_tables(settings)
-    typer.echo("the settings are valid")
 
 
 @local(config, "schema")

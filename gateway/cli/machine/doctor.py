@@ -12,7 +12,7 @@ import typer
 
 from gateway.cli.database import translate_database_errors
 from gateway.cli.errors import ExitCode
-from gateway.cli.group import Config, Data, Json, Url, group, load_settings, local
+from gateway.cli.group import Config, Data, Json, Url, check_settings, group, load_settings, local
 from gateway.cli.output import clean, print_json
 from gateway.cli.progress import progress
 
@@ -74,16 +74,12 @@ def check(*, url: Url = None, config: Config = None, data: Data = None, as_json:
 def _run_checks(config: Path | None, data: Path | None) -> list[DoctorCheck]:
     from gateway.cli.doctor.check import CheckState, DoctorCheck
     from gateway.cli.doctor.local_checks import check_all
-    from gateway.config.settings import InvalidSettings
-    from gateway.schedules.declared import table_problems
 
-    try:
-        settings = load_settings(config, data_dir=data)
-    except InvalidSettings as error:
-        return [DoctorCheck("settings", CheckState.FAILED, str(problem)) for problem in error.problems]
-    wrong = [f"{one.pointer}: {one.detail}" for one in table_problems(settings)]
-    found = [DoctorCheck("settings", CheckState.FAILED, problem) for problem in wrong]
-    return [*(found or [DoctorCheck("settings", CheckState.OK, "no problems")]), *check_all(settings)]
+    checked = check_settings(config, data_dir=data, with_models=False)  # these are a check of their own
+    found = [DoctorCheck("settings", CheckState.FAILED, problem) for problem in checked.problems]
+    if checked.settings is None:
+        return found
+    return [*(found or [DoctorCheck("settings", CheckState.OK, "no problems")]), *check_all(checked.settings)]
 
 
 def _print(checks: Iterable[DoctorCheck], *, as_json: bool) -> None:

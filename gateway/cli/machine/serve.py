@@ -18,11 +18,10 @@ from gateway.cli.group import (
     ABOUT,
     Config,
     Data,
+    check_settings,
     group,
-    load_settings,
     local,
-    require_models,
-    require_valid_tables,
+    require_no_problems,
 )
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def serve(
     """Run the gateway until it is stopped."""
     with _collection_deferred():
         _import_log()
-        settings = load_settings(
+        checked = check_settings(
             config,
             data_dir=data,
             host=host,
@@ -99,8 +98,7 @@ def serve(
             allow_unsandboxed_host=allow_unsandboxed_host or None,
             allow_shared_host=allow_shared_host or None,
         )
-        require_models(settings)
-        require_valid_tables(settings)
+        settings = require_no_problems(checked)
         _log_start(settings)
         run = _import_gateway()
     for warning in settings.warnings():

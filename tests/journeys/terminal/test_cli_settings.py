@@ -145,6 +145,53 @@ def test_doctor_reports_every_problem(run: Run, tmp_path: Path) -> None:
     assert "✗ nats" in result.stdout
 
 
+ALL_WRONG = """
+port = 99999
+[agent]
+model = "openai:gpt-4"
+[channels.telegram]
+tokn = "x"
+[agents.help]
+instrctions = "x"
+[schedules.daily]
+conversation = "x"
+text = "x"
+cron = "99 * * * *"
+"""
+
+
+@pytest.mark.parametrize("words", ["config check", "serve", "doctor --quick"])
+def test_problems_of_settings_hide_none_of_models_and_records(
+    run: Run, tmp_path: Path, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run names every problem: of settings, of channels, of the model and of tables of records."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    (tmp_path / "dovecote.toml").write_text(ALL_WRONG)
+    result = run(*words.split())
+    wanted = [
+        "port = 99999 (dovecote.toml): ",
+        "channels.telegram.token (dovecote.toml): is required",
+        "channels.telegram.tokn (dovecote.toml): there is no such setting",
+        "/agents/help/instrctions: there is no such key",
+        "/schedules/daily/cron: ",
+    ]
+    if words != "doctor --quick":  # which has a check of its own for models
+        wanted.append('agent.model is "openai:gpt-4": OPENAI_API_KEY is not set')
+    assert [text for text in wanted if result.output.count(text) != 1] == [], result.output
+    assert result.exit_code == (1 if words == "doctor --quick" else 2)
+
+
+def test_a_key_that_is_misspelt_is_the_only_problem_of_its_model(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is not said to lack a key that the operator gave with a mistake."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    (tmp_path / "dovecote.toml").write_text('opnai_api_key = "x"\n[agent]\nmodel = "openai:gpt-4"\n')
+    assert len(run("config", "check").stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize("is_migrated", [False, True])
 def test_doctor_finds_a_database_that_is_left_behind(run: Run, tmp_path: Path, *, is_migrated: bool) -> None:
     """A new database beside the file of the data directory is what `serve` refuses."""
