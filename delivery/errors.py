@@ -21,6 +21,8 @@ class DeliveryError(Exception):
     """An operation of delivery failed."""
 
     remedy: ClassVar[Remedy] = "retry"
+    is_outage: ClassVar[bool] = False
+    """Whether it fails all work alike, and not only what it was raised for."""
 
     def __init__(self, detail: str = "") -> None:
         super().__init__(detail or (self.__doc__ or "").strip())
@@ -54,6 +56,8 @@ class LeaseLost(DeliveryError):
 class BrokerUnreachable(DeliveryError):
     """The broker does not answer."""
 
+    is_outage = True
+
 
 class BrokerRefused(DeliveryError):
     """The broker refuses the request."""
@@ -65,3 +69,4 @@ class BrokerFull(BrokerRefused):
     """The NATS server has no space: raise max_file_store, or the account's limit, or delete other streams."""
 
     remedy = "retry"
+    is_outage = True

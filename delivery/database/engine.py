@@ -61,10 +61,13 @@ class DatabaseUnavailable(RuntimeError):
     """The database does not answer; nothing was written."""
 
     remedy: ClassVar[Remedy] = "retry"
+    is_outage: ClassVar[bool] = True
 
 
 class TransactionConflict(DatabaseUnavailable):
     """Another transaction has locked what this one needs; nothing was written. A repetition may succeed."""
+
+    is_outage = False
 
 
 class DatabaseReadOnly(DatabaseUnavailable):
