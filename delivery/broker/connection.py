@@ -12,6 +12,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -24,7 +25,7 @@ from nats.js import JetStreamContext
 
 from delivery.broker import nats_client
 from delivery.broker.nats_client import NatsClient, ReplyInbox, ReplyInboxes
-from delivery.errors import BrokerFull, BrokerRefused, BrokerUnreachable
+from delivery.errors import BrokerFull, BrokerRefused, BrokerUnreachable, DeliveryError
 
 _log = structlog.get_logger(__name__)
 
@@ -47,8 +48,16 @@ OnMessage = Callable[[Msg], Awaitable[None]]
 Watcher = Callable[[], None]
 
 
+UNSTORED_SECONDS = 30.0
+"""Seconds that a message that was not stored counts: work that waits for NATS repeats it in seconds."""
+
+
 class _NotConnected(BrokerUnreachable):
     """There was no connection within the timeout; an immediate retry would fail too."""
+
+
+class _NotAnswered(BrokerUnreachable):
+    """The server is connected and does not answer a request, or no stream takes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +83,18 @@ class NatsConnection:
         self._closed = False
         self._last_error: Exception | None = None
         self._refusal: Exception | None = None
-        self._full: BrokerFull | None = None
+        self._unstored: tuple[float, str] | None = None
+        """When and why the last message was not stored; None if it was."""
         self._reported: set[str] = set()
         """What the log says since the last connection: attempts repeat ten times a second."""
 
     @property
     def state(self) -> str:
-        """Return "ok", or why the broker cannot be used: it is away, or the last message found no space."""
+        """Return "ok", or why the broker cannot be used: it is away, or does not store messages."""
         if not self.is_connected:
             return "not connected"
-        return str(self._full) if self._full else "ok"
+        since, reason = self._unstored or (-inf, "")
+        return reason if monotonic() - since < UNSTORED_SECONDS else "ok"
 
     @property
     def is_connected(self) -> bool:
@@ -136,20 +147,25 @@ class NatsConnection:
             try:
                 response = _decode(await self._exchange(subject, payload, headers, timeout))
             except BrokerUnreachable as error:
+                if isinstance(error, _NotAnswered) and not left:
+                    raise self._record_unstored(nats_client.not_stored(error)) from error
                 if not left or isinstance(error, _NotConnected):
                     raise
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             code = response.get("error", {}).get("err_code")
             if code is None:
-                self._full = None
+                self._unstored = None
                 return response
             if code not in nats_client.TRANSIENT_CODES or not left:
                 refused = nats_client.error_for(subject, response["error"])
-                self._full = refused if isinstance(refused, BrokerFull) else None
-                raise refused
+                raise self._record_unstored(refused) if isinstance(refused, BrokerFull) else refused
             await asyncio.sleep(_RETRY_SECONDS)
         raise BrokerUnreachable(f"no answer to {subject}")
+
+    def _record_unstored(self, error: DeliveryError) -> DeliveryError:
+        self._unstored = monotonic(), str(error)
+        return error
 
     async def api_request(
         self, api: str, request: Mapping[str, Any] | None = None, *, timeout: float = 5.0
@@ -252,7 +268,7 @@ class NatsConnection:
         finally:
             self._inboxes.close(inbox)
         if (message.headers or {}).get("Status") == "503":
-            raise BrokerUnreachable(f"no stream accepts the subject {subject}")
+            raise _NotAnswered("no stream accepts the message")
         return message
 
     async def _send(
@@ -280,7 +296,7 @@ class NatsConnection:
             message = await self._inboxes.next(inbox, timeout)
         except TimeoutError:
             self._record_timeout()
-            raise BrokerUnreachable("NATS does not answer") from None
+            raise _NotAnswered("NATS does not answer") from None
         if message is None:
             raise BrokerUnreachable("the connection to NATS was lost")
         self._timeouts = 0

@@ -220,3 +220,11 @@ def error_for(subject: str, error: Mapping[str, Any]) -> Exception:
     if code in _NO_SPACE:
         return BrokerFull()
     return BrokerRefused(detail)
+
+
+def not_stored(cause: BrokerUnreachable) -> BrokerUnreachable:
+    """Return the error of a message that a connected server does not confirm, with the remedy."""
+    return BrokerUnreachable(
+        f"NATS stores no messages ({cause}): see its server's log. If its disk is full, make space there, "
+        "and restart that server if it does not go on by itself"
+    )

@@ -20,6 +20,7 @@ from delivery.errors import AppendConflict, BrokerFull, BrokerRefused, BrokerUnr
 from delivery.events.event import Event, EventType
 from fault_proxy import FaultProxy, fault_proxy
 from nats_servers import NatsServer, nats_server
+from small_disks import fill_disk, mount_small_disk
 
 USERS = [{"user": "u", "password": "p"}]
 
@@ -206,17 +207,17 @@ async def test_a_single_server_needs_space_for_one_replica_only(tmp_path: Path) 
         await server.kill()
 
 
-async def fill(link: NatsConnection, subject: str) -> None:
-    """Publish until the server refuses."""
+async def fill(link: NatsConnection, subject: str, *, size: int = 1_000_000, timeout: float = 2.0) -> None:
+    """Publish until the server refuses, or does not answer."""
     while True:
-        await link.publish(subject, b"x" * 1_000_000)
+        await link.publish(subject, b"x" * size, timeout=timeout)
 
 
 async def publish_until_stored(link: NatsConnection, subject: str) -> None:
     """Publish until the server accepts, as the relay does."""
     async with asyncio.timeout(30):
         while True:
-            with suppress(BrokerFull):
+            with suppress(BrokerFull, BrokerUnreachable):
                 await link.publish(subject, b"an event")
                 return
 
@@ -238,3 +239,28 @@ async def test_a_server_without_space_is_named_until_there_is_some(tmp_path: Pat
             assert link.state == "ok"
     finally:
         await server.kill()
+
+
+async def test_a_server_whose_disk_is_full_is_not_ready(tmp_path: Path) -> None:
+    """The server answers all other requests and confirms no message: the state has cause and remedy."""
+    with mount_small_disk(tmp_path / "nats", 16):
+        server = NatsServer(tmp_path / "nats")
+        await server.start()
+        try:
+            async with connect(server.url, token=server.token) as link:
+                await ensure_streams(link, StreamConfig(max_bytes=16_777_216))
+                with (tmp_path / "nats" / "filler").open("wb", buffering=0) as filler:
+                    fill_disk(filler)
+                with pytest.raises(BrokerUnreachable, match="NATS stores no messages") as failed:
+                    await fill(link, "ev.1.a.b.e", size=100_000, timeout=0.5)
+                assert "make space there, and restart that server" in str(failed.value)
+                assert link.state == str(failed.value)
+                assert link.is_connected
+                (tmp_path / "nats" / "filler").unlink()
+                await server.kill()
+                await server.start()
+                assert await link.wait_connected(30)
+                await publish_until_stored(link, "ev.1.a.b.e")
+                assert link.state == "ok"
+        finally:
+            await server.kill()
