@@ -15,7 +15,7 @@ from typing import Literal
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from channels.splitting import split
+from channels.splitting import close_fence, split
 
 __all__ = [
     "Block",
@@ -32,6 +32,7 @@ __all__ = [
     "Table",
     "Text",
     "ThematicBreak",
+    "close_fence",
     "parse",
     "split",
 ]

@@ -53,6 +53,30 @@ def split(text: str, limit: int, measure: Callable[[str], int] = len) -> tuple[s
     return tuple(packer.parts)
 
 
+def close_fence(text: str) -> str:
+    """Return a text whose last code block is closed, so that what follows the text is no code."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").rstrip().split("\n")
+    mark, first = _last_fence(lines)
+    if not mark or (first < len(lines) - 1 and _closes(lines[-1], mark)):
+        return text
+    before = lines[first].partition(mark)[0]
+    indent = "".join(one if one in "> \t" else " " for one in before)
+    return "\n".join([*lines, f"{indent}{mark}"])
+
+
+def _last_fence(lines: Sequence[str]) -> tuple[str, int]:
+    """Return the mark and the first line of the code fence with which a text ends; "" if there is none."""
+    source = "\n".join(lines)
+    if len(source) > MAX_PARSED_LENGTH:
+        *_, last = _scan(lines)
+        return last.token.markup, len(lines) - len(last.lines)
+    fences = (token for token in reversed(_parser().parse(source)) if token.type == "fence" and token.map)
+    return next(
+        ((token.markup, _first_line(token)) for token in fences if token.map and token.map[1] == len(lines)),
+        ("", 0),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Span:
     """A block or a leaf of one: its lines and first token; `leaves` are those of an outermost block."""
@@ -121,9 +145,14 @@ def _scan(lines: Sequence[str]) -> Iterator[_Span]:
 
 def _end_of_fence(lines: Sequence[str], opening: int, mark: str) -> int:
     """Return the index after the line that closes a fence, or the number of lines."""
-    closing = re.compile(rf"[ \t>]*{re.escape(mark)}{re.escape(mark[0])}*[ \t]*")
     inner = range(opening + 1, len(lines))
-    return next((line + 1 for line in inner if closing.fullmatch(lines[line])), len(lines))
+    return next((line + 1 for line in inner if _closes(lines[line], mark)), len(lines))
+
+
+def _closes(line: str, mark: str) -> bool:
+    """Return whether a line closes the fence that this mark has opened."""
+    found = line.lstrip(" \t>").rstrip(" \t")
+    return len(found) >= len(mark) and not found.strip(mark[0])
 
 
 def _fence_span(lines: Sequence[str], opening: re.Match[str]) -> _Span:

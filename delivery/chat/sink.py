@@ -17,7 +17,7 @@ from channels.errors import (
     Rejected,
     Undeliverable,
 )
-from channels.markup import split
+from channels.markup import close_fence, split
 from channels.message import Address, Button, Reply
 from channels.port import ChannelFeature, ChannelLimits, Sender
 from delivery.chat.outcomes import outcome_for_error, refusal_notice
@@ -370,6 +370,7 @@ def _append_below(shown: str, text: str, limits: ChannelLimits) -> str:
     available = limits.text - limits.measure(text) - 2
     if available <= 0:
         return text
+    shown = close_fence(shown)
     shortened = shown if limits.measure(shown) <= available else split(shown, available, limits.measure)[0]
     return f"{shortened}\n\n{text}"
 

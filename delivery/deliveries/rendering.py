@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from channels.markup import split
+from channels.markup import close_fence, split
 from channels.message import Address, Button
 from channels.port import ChannelLimits
 from delivery.deliveries.job_message import JOB_STATES, render_job
@@ -76,7 +76,7 @@ def _render_reaction(event: Event) -> Part:
 def _render_approval(event: Event) -> Part:
     approval = str(event.data["approval"])
     question = str(event.data.get("question") or event.data["command"])
-    reason = f"{event.data['reason']}\n\n" if event.data.get("reason") else ""
+    reason = f"{close_fence(str(event.data['reason']))}\n\n" if event.data.get("reason") else ""
     return Part(
         text=(
             f"{reason}May I run this?\n\n{code_block(question)}\n\n"
@@ -106,7 +106,8 @@ def _render_person_question(event: Event) -> Part:
     lines = [f"{number}. {choice}" for number, choice in enumerate(choices, start=1)]
     lines += [f"- {name}: {text}" for name, text in form.items()]
     example = "NUMBER" if choices else "; ".join(f"{name}: …" for name in form) or "TEXT"
-    parts = [str(event.data["question"]), "\n".join(lines), f"Answer with `/answer {approval} {example}`"]
+    asked = [close_fence(text) for text in (str(event.data["question"]), "\n".join(lines))]
+    parts = [*asked, f"Answer with `/answer {approval} {example}`"]
     buttons = tuple(
         Button(label=choice[:MAX_LABEL], data=f"answer:{approval}:{number}")
         for number, choice in enumerate(choices, start=1)
@@ -123,7 +124,8 @@ def _render_answer(event: Event) -> Part:
     answer = str(event.data.get("answer") or event.data.get("comment") or "")[:MAX_COMMAND_LENGTH]
     said = "Not answered" if event.data.get("declined") else "Answered"
     block = f"\n\n{code_block(answer)}" if answer else ""
-    return Part(text=f"{str(event.data['question'])[:MAX_COMMAND_LENGTH]}\n\n{said} by {by}.{block}")
+    question = close_fence(str(event.data["question"])[:MAX_COMMAND_LENGTH])
+    return Part(text=f"{question}\n\n{said} by {by}.{block}")
 
 
 def _render_decision(event: Event) -> Part:
@@ -141,7 +143,7 @@ def _render_retrying(event: Event) -> Part | None:
     at = datetime.fromisoformat(str(event.data["at"])).astimezone(UTC)
     return Part(
         text=(
-            f"{event.data['error']}\n\n"
+            f"{close_fence(str(event.data['error']))}\n\n"
             f"Attempt {int(event.data['attempt']) + 1} follows at {at:%H:%M:%S} UTC. "
             "`/retry` tries again now, `/stop` gives up."
         ),

@@ -33,7 +33,7 @@ FOREIGN: dict[str, str] = {
     "channels/slack/send/markup.py": "_ENTITY_START",
     "channels/slack/settings.py": "_TOKEN",
     "channels/slack/text.py": "_MENTION _REFERENCE _ENTITY strip_mention",
-    "channels/splitting.py": "_OPENING _MARKER _QUOTED _STARTS_BLOCK _NUMBER _end_of_fence _trim _fence_of",
+    "channels/splitting.py": "_OPENING _MARKER _QUOTED _STARTS_BLOCK _NUMBER _trim _fence_of",
     "channels/telegram/commands.py": "_SLASH",
     "channels/telegram/errors.py": "_MISSING_RIGHT",
     "channels/telegram/receive/codec.py": "_ALBUM _without_mention",
@@ -140,7 +140,6 @@ LOCAL: dict[str, dict[str, Any]] = {
     "channels/discord/receive/codec.py::_text": {"bot": type("Bot", (), {"id": "123"})},
     "channels/inbox/updates.py::find_mention": {"name": "dove", "suffix": "-bot"},
     "channels/slack/text.py::strip_mention": {"bot_id": "U1"},
-    "channels/splitting.py::_end_of_fence": {"mark": "```"},
     "channels/telegram/receive/codec.py::_without_mention": {
         "bot": type("Bot", (), {"username": "dove_bot"})
     },

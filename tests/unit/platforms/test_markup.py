@@ -23,6 +23,7 @@ from channels.markup import (
     StyledText,
     Table,
     Text,
+    close_fence,
     parse,
     split,
 )
@@ -119,6 +120,32 @@ def test_a_part_never_leaves_a_fence_open(document: str, limit: int) -> None:
         for block in parse(part):
             if isinstance(block, Fence):
                 assert "```" not in block.text
+
+
+@given(documents(), st.data())
+def test_what_follows_a_closed_fence_is_no_code(document: str, data: st.DataObject) -> None:
+    """However a text is cut, the words after it are a paragraph of their own, and it keeps its own words."""
+    text = document[: data.draw(st.integers(1, len(document)))]
+    closed = close_fence(text)
+    assert closed.startswith(text.rstrip())
+    assert close_fence(closed) == closed
+    assert parse(f"{closed}\n\nhint")[-1] == Paragraph(children=(Text("hint"),), gap=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "closed"),
+    [
+        ("```py\nx", "```py\nx\n```"),
+        ("~~~~\n~~~", "~~~~\n~~~\n~~~~"),
+        ("- a\n  ```\n  x", "- a\n  ```\n  x\n  ```"),
+        ("> ```\n> x\n", "> ```\n> x\n> ```"),
+        ("x" * MAX_PARSED_LENGTH + "\n\n```\na", "x" * MAX_PARSED_LENGTH + "\n\n```\na\n```"),
+        *((text, text) for text in ("", "a ```b", "```\nx\n```", "> ```\n> x\n\ny", "    code")),
+    ],
+)
+def test_an_open_fence_is_closed_where_it_was_opened(text: str, closed: str) -> None:
+    """In a list or a quote the closing mark has the indentation of the opening one."""
+    assert close_fence(text) == closed
 
 
 @settings(max_examples=20, deadline=None)

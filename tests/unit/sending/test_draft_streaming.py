@@ -159,6 +159,17 @@ async def test_a_turn_that_fails_leaves_nothing_unfinished(harness: DraftHarness
     assert harness.visible_texts == ["Half a sen\n\nThis did not work: no more tokens"]
 
 
+async def test_the_reason_below_a_text_that_ends_in_code_is_no_code(harness: DraftHarness) -> None:
+    """A turn is stopped in the middle of a code block: the block is closed."""
+    async with harness.drafts() as drafts:
+        async with drafts.publish_while("cnv_1", "trn_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "So:\n```py\nx = 1")
+            await harness.channel.until(lambda: len(harness.visible_texts) == 1)
+        await harness.deliver_turn_end(drafts, "Stopped.")
+    assert harness.visible_texts == ["So:\n```py\nx = 1\n```\n\nStopped."]
+
+
 async def test_a_preview_of_a_turn_that_fails_is_said_with_the_reason(harness: DraftHarness) -> None:
     """A preview disappears; its text is not lost."""
     harness.features, harness.channel.previews = STREAMS, True

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from channels.markup import Fence
+from channels.markup import parse as parse_markup
 from channels.port import ChannelFeature, ChannelLimits
 from chat_deliveries import chat_delivery
 from delivery.chat.rate_limit import RateLimiter
@@ -212,3 +214,39 @@ def test_a_renewed_question_says_why_it_is_asked_again() -> None:
     )
     assert asked is not None
     assert asked.text.startswith("It was changed.\n\nMay I run this?")
+
+
+OPEN_FENCE = "Which one?\n\n```\na"
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "below"),
+    [
+        (EventType.QUESTION_REQUESTED, {"approval": "apr_1", "question": OPEN_FENCE}, "Answer with "),
+        (EventType.QUESTION_ANSWERED, {"question": OPEN_FENCE, "by": "ada"}, "Answered by ada."),
+        (
+            EventType.QUESTION_ANSWERED,
+            {"question": f"```\n{'a' * 2000}\n```", "declined": True},
+            "Not answered by",
+        ),
+        (
+            EventType.APPROVAL_REQUESTED,
+            {"approval": "apr_1", "command": "ls", "reason": OPEN_FENCE},
+            "May I run this?",
+        ),
+        (
+            EventType.TURN_RETRYING,
+            {"error": OPEN_FENCE, "at": "2026-01-01T00:00:00+00:00", "attempt": 1},
+            "Attempt 2 follows",
+        ),
+    ],
+)
+def test_words_below_an_open_code_block_are_no_code(
+    kind: EventType, data: dict[str, object], below: str
+) -> None:
+    """What an agent or a server wrote may not end its code block; how to answer is still read as text."""
+    shown = render_text(Event.now(kind, "cnv_1", data, turn="trn_1"))
+    assert shown is not None
+    code = [block.text for block in parse_markup(shown.text) if isinstance(block, Fence)]
+    assert below in shown.text
+    assert not any(below in text for text in code), shown.text
