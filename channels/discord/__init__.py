@@ -54,7 +54,7 @@ plugin = ChannelPlugin(
     ),
     limits=ChannelLimits(
         text=2000,
-        upload_bytes=10 * 1024 * 1024,
+        upload_bytes=100 * 1024 * 1024,
         room_sends_per_second=1.0,
         account_sends_per_second=50.0,
         typing_seconds=10.0,

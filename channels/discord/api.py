@@ -24,9 +24,9 @@ from channels.discord.rest import (
     RestClient,
 )
 from channels.discord.settings import DiscordSettings
-from channels.errors import Ambiguous, ChannelError, RateLimited, Rejected, Unreachable
+from channels.errors import Ambiguous, RateLimited, Rejected
+from channels.inbox.calls import connection_error
 from egress.guard import EgressGuard
-from egress.policy import refusal
 from egress.sessions import open_session
 from egress.urls import Origin, origin_of
 
@@ -63,7 +63,7 @@ class Api:
         except discord.RateLimited as limited:
             raise RateLimited(limited.retry_after, scope="room") from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise connection_error(error, name) from None
+            raise connection_error(name, error) from None
         except (ValueError, RecursionError):
             raise Ambiguous(f"{name}: the response is not JSON") from None
 
@@ -83,7 +83,7 @@ class Api:
                 async for chunk in response.content.iter_chunked(CHUNK_BYTES):
                     yield chunk
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise connection_error(error, "download") from None
+            raise connection_error("download", error) from None
 
     def _is_discord_url(self, url: str) -> bool:
         """Return whether a URL has the origin of Discord's file hosts or of the configured URLs."""
@@ -100,14 +100,6 @@ class Api:
             raise Ambiguous("users/@me: the response does not describe a bot")
         application = self._settings.application_id or me["id"]
         return Bot(id=me["id"], username=str(me.get("username") or ""), application_id=application)
-
-
-def connection_error(error: Exception, name: str) -> ChannelError:
-    """Return Unreachable if no byte of the request was sent, else Ambiguous."""
-    before = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
-    kind = Unreachable if isinstance(error, before) else Ambiguous
-    refused = refusal(error)
-    return kind(f"{name}: {refused.why if refused else type(error).__name__}")
 
 
 @asynccontextmanager

@@ -39,6 +39,7 @@ class Channel(PayloadModel):
     id: Id
     type: int = 0
     parent_id: Id | None = None
+    name: str | None = None
 
 
 class Attachment(PayloadModel):

@@ -12,6 +12,7 @@ from channels.discord.api import Api, connect
 from channels.discord.payloads import Bot
 from channels.discord.settings import DiscordSettings
 from channels.errors import ChannelError
+from channels.inbox.checks import check
 from channels.port import CheckResult
 from egress.guard import EgressGuard
 
@@ -41,14 +42,12 @@ async def probe(settings: DiscordSettings, guard: EgressGuard) -> tuple[CheckRes
             )
             servers = await api.call(api.bot.request(Route("GET", "/users/@me/guilds")), name="servers")
         except ChannelError as error:
-            return (
-                CheckResult(subject="discord", ok=False, detail=str(error), remedy=_REMEDIES[error.remedy]),
-            )
+            return (check("discord", "", problem=str(error), remedy=_REMEDIES[error.remedy]),)
         starts = await _session_start_checks(api) if settings.mode == "gateway" else ()
     application = application if isinstance(application, dict) else {}
     servers = [one for one in servers if isinstance(one, dict)] if isinstance(servers, list) else []
     return (
-        CheckResult(subject="bot", ok=True, detail=f"{bot.username} ({bot.id})"),
+        check("bot", f"{bot.username} ({bot.id})"),
         _application_check(application, settings, bot),
         _message_content_check(application, settings),
         _servers_check(servers, bot.application_id),
@@ -63,17 +62,11 @@ def _application_check(application: Mapping[str, Any], settings: DiscordSettings
     number, key = str(application.get("id") or ""), str(application.get("verify_key") or "")
     if number and number != bot.application_id:
         remedy = f'Set application_id = "{number}".'
-        return CheckResult(
-            subject="application", ok=False, detail=f"the application's id is {number}", remedy=remedy
-        )
+        return check("application", "", problem=f"the application's id is {number}", remedy=remedy)
     if settings.public_key and key and key.lower() != settings.public_key.lower():
         remedy = f'Set public_key = "{key}", or use the token of the same application.'
-        return CheckResult(
-            subject="application", ok=False, detail="public_key belongs to another application", remedy=remedy
-        )
-    return CheckResult(
-        subject="application", ok=True, detail=f"{number or bot.application_id}, the public key matches"
-    )
+        return check("application", "", problem="public_key belongs to another application", remedy=remedy)
+    return check("application", f"{number or bot.application_id}, the public key matches")
 
 
 def _message_content_check(application: Mapping[str, Any], settings: DiscordSettings) -> CheckResult:
@@ -114,14 +107,12 @@ def _permissions_check(servers: list[Mapping[str, Any]], application: str, *, re
     missing_by_server = {name: missing for name, missing in missing_by_server.items() if missing}
     if not missing_by_server:
         detail = f"all needed permissions ({permissions.WANTED}) are granted by the servers"
-        return CheckResult(subject="permissions", ok=True, detail=detail)
+        return check("permissions", detail)
     listed = [
         f"{name}: {', '.join(missing)}" for name, missing in list(missing_by_server.items())[:MAX_SERVERS]
     ]
     remedy = f"Grant it to the bot's role there, or invite it again: {_invitation(application)}"
-    return CheckResult(
-        subject="permissions", ok=False, detail="missing in " + "; ".join(listed), remedy=remedy
-    )
+    return check("permissions", "", problem="missing in " + "; ".join(listed), remedy=remedy)
 
 
 def _number(value: object) -> int:

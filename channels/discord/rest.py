@@ -121,7 +121,7 @@ class RestClient(HTTPClient):
         if wait:
             raise RateLimited(wait, scope="account")
         route.url = f"{self._base}{route.url.removeprefix(Route.BASE)}"
-        options.setdefault("timeout", _timeout(TIMEOUT_SECONDS))
+        options.setdefault("timeout", _timeout(TIMEOUT_SECONDS, has_files=bool(options.get("files"))))
         await _detect_closed_connections()
         answer = await super().request(
             route, allow_redirects=False, raise_for_status=self._check_response, **options
@@ -185,8 +185,10 @@ def _original(method: str, application: str, token: str) -> Route:
     return Route(method, where, webhook_id=application, webhook_token=token)
 
 
-def _timeout(seconds: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
+def _timeout(seconds: float, *, has_files: bool = False) -> aiohttp.ClientTimeout:
+    """Return the timeout of a call; one with files has it for the response alone, after all was sent."""
+    total, read = (None, seconds) if has_files else (seconds, None)
+    return aiohttp.ClientTimeout(total=total, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=read)
 
 
 async def _detect_closed_connections() -> None:

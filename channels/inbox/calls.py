@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from channels.errors import Ambiguous, ChannelError, Rejected, Unreachable
+from channels.message import File
 from egress.guard import EgressGuard
 from egress.policy import EgressRefused, refusal
 from egress.sessions import open_session
@@ -101,17 +102,11 @@ async def fetch(session: aiohttp.ClientSession, url: str) -> AsyncIterator[bytes
     """Yield the bytes of a file at a URL that a platform gave; no token is sent."""
     if not url.startswith(("https://", "http://")):
         raise Rejected("the reference is not the URL of a file")
-    size = 0
     try:
         async with session.get(url, allow_redirects=False) as response:
             if response.status != HTTPStatus.OK:
                 raise Rejected(f"download: HTTP {response.status}")
-            async for chunk in response.content.iter_chunked(65536):
-                size += len(chunk)
-                if size > MAX_FILE_BYTES:
-                    raise Rejected(
-                        f"the file has more than {MAX_FILE_BYTES} bytes, the most that is downloaded"
-                    )
+            async for chunk in limited(response.content.iter_chunked(65536), MAX_FILE_BYTES):
                 yield chunk
     except CONNECTION_ERRORS as error:
         raise connection_error("download", error) from None
@@ -149,3 +144,25 @@ def parse_json(body: bytes) -> Any:
         return json.loads(body)
     except (ValueError, RecursionError):
         return None
+
+
+def ensure_accepted(file: File, limit: int) -> None:
+    """Raise Rejected if a file that is to be sent has more bytes than the platform accepts."""
+    if len(file.content) > limit:
+        raise Rejected(f"the platform accepts at most {limit / 1_000_000:.3g} MB here")
+
+
+def ensure_small(size: object, limit: int) -> None:
+    """Raise Rejected if a platform states that a file to be received has more than `limit` bytes."""
+    if isinstance(size, int) and size > limit:
+        raise Rejected(f"the file has {size} bytes, more than {limit}")
+
+
+async def limited(chunks: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:
+    """Yield the bytes of a file that is received; raises Rejected once there are more than `limit`."""
+    size = 0
+    async for chunk in chunks:
+        size += len(chunk)
+        if size > limit:
+            raise Rejected(f"the file has more than {limit} bytes, the most that is downloaded")
+        yield chunk

@@ -70,7 +70,7 @@ class ChannelTypes:
 
 
 def _type_of(channel: object) -> Raw:
-    return {name: mapping(channel).get(name) for name in ("id", "type", "parent_id")}
+    return {name: mapping(channel).get(name) for name in ("id", "type", "parent_id", "name")}
 
 
 class Backfill:

@@ -154,6 +154,7 @@ def _message(
     attachments = tuple(_attachment(message, file) for file in files)
     text = "\n".join(filter(None, (text, _describe_shared(message))))
     text = append_forwarded(text, map(_full_text, forwarded))
+    text = "\n\n".join(filter(None, (_title_of_post(message), text)))
     if not text and not attachments and not mentioned:
         return IgnoredUpdate(
             reason="a message with neither text nor file (or without the message content intent)"
@@ -172,6 +173,12 @@ def _message(
         platform_id=message.id,
         quoted=_quoted(message.referenced_message),
     )
+
+
+def _title_of_post(message: payloads.Message) -> str:
+    """Return the title of the forum post that a message begins, which has the message's id; "" else."""
+    channel = message.channel
+    return clean(channel.name).strip() if channel and message.id == message.channel_id else ""
 
 
 def _quoted(replied: payloads.ReferencedMessage | None) -> QuotedMessage | None:

@@ -22,11 +22,12 @@ from discord import utils
 from discord.gateway import DiscordWebSocket, ReconnectWebSocket
 from yarl import URL
 
-from channels.discord.api import Api, connection_error
+from channels.discord.api import Api
 from channels.discord.receive.gateway_sessions import GatewaySession
 from channels.discord.rest import CLOSE_SECONDS, CONNECT_TIMEOUT_SECONDS, MAX_FRAME_BYTES
 from channels.discord.settings import DiscordSettings
 from channels.errors import Ambiguous, ChannelError, RateLimited, Unauthorized, Unreachable
+from channels.inbox.calls import connection_error
 from channels.port import ReceiverStatus
 from channels.receiving.session_pace import pace_for
 from channels.receiving.status import BACKOFF_SECONDS
@@ -224,7 +225,7 @@ class DiscordGateway:
                 self.session.reset()
                 await asyncio.sleep(random.uniform(*REIDENTIFY_SECONDS))  # noqa: S311 - as Discord asks
         except (aiohttp.ClientError, OSError) as error:
-            raise connection_error(error, "gateway") from None
+            raise connection_error("gateway", error) from None
         except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as error:
             raise Ambiguous(f"gateway: Discord sent a malformed frame ({type(error).__name__})") from None
 

@@ -29,6 +29,7 @@ from channels.errors import (
     Unreachable,
     Unsupported,
 )
+from channels.inbox.calls import ensure_accepted, ensure_small, limited
 from channels.inbox.text import form_file_name, form_media_type, mapping, mappings
 from channels.message import (
     Address,
@@ -44,6 +45,9 @@ from channels.port import Sender
 from channels.receiving.bounded_dict import BoundedDict
 
 UPLOAD_LIMIT = 10 * 1024 * 1024
+BOOSTED_LIMITS = {2: 50 * 1024 * 1024, 3: 100 * 1024 * 1024}
+"""Bytes of a file in servers of these levels."""
+
 DOWNLOAD_LIMIT = 100 * 1024 * 1024
 NONCE_LENGTH = 25
 PAGE_SIZE, MAX_PAGES = 100, 3
@@ -105,7 +109,9 @@ class DiscordSender(Sender):
             return self._api.bot.send_message(rendering.channel_id_of(address), params=message)
 
         return _parse_sent(
-            await self._call_rendered(send, address, reply, name="send", needs=_send_permission(address))
+            await self._call_rendered(
+                send, address, reply, name="send", needs=SEND_PERMISSIONS[address.thread is not None]
+            )
         )
 
     async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
@@ -193,14 +199,12 @@ class DiscordSender(Sender):
     async def typing(self, address: Address) -> None:
         """Show "typing" for about ten seconds."""
         typing = self._api.bot.send_typing(rendering.channel_id_of(address))
-        await self._call(typing, address, name="typing", needs=_send_permission(address))
+        await self._call(typing, address, name="typing", needs=SEND_PERMISSIONS[address.thread is not None])
 
     async def upload(self, address: Address, file: File, *, key: str) -> SentMessage:
         """Send a file as an attachment."""
         if len(file.content) > UPLOAD_LIMIT:
-            raise Rejected(
-                f"{file.name} has {len(file.content)} bytes, more than Discord's limit of {UPLOAD_LIMIT}"
-            )
+            ensure_accepted(file, await self._boosted_limit(address))
         attachment = discord.File(io.BytesIO(file.content), form_file_name(file.name))
         with rendering.message(file.caption[:TEXT_LIMIT], nonce=nonce(key), files=(attachment,)) as message:
             for part in (message.multipart or ())[1:]:
@@ -208,13 +212,15 @@ class DiscordSender(Sender):
             send = self._api.bot.send_message(rendering.channel_id_of(address), params=message)
             return _parse_sent(await self._call(send, address, name="upload", needs="Attach Files"))
 
+    async def _boosted_limit(self, address: Address) -> int:
+        """Return the bytes of a file that a room accepts: people may have boosted its server."""
+        guild = address.extras.get("guild")
+        about = await self._call(self._api.bot.get_guild(guild), address, name="server") if guild else None
+        return BOOSTED_LIMITS.get(mapping(about).get("premium_tier", 0), UPLOAD_LIMIT)
+
     async def download(self, ref: str) -> AsyncIterator[bytes]:
         """Yield a file's bytes; its URL is requested first, because URLs expire after a day."""
-        size = 0
-        async for chunk in self._api.fetch(await self._get_file_url(ref)):
-            size += len(chunk)
-            if size > DOWNLOAD_LIMIT:
-                raise Rejected(f"the file has more than {DOWNLOAD_LIMIT} bytes, the most that is downloaded")
+        async for chunk in limited(self._api.fetch(await self._get_file_url(ref)), DOWNLOAD_LIMIT):
             yield chunk
 
     async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
@@ -314,20 +320,9 @@ class DiscordSender(Sender):
         forwarded = [mapping(one.get("message")) for one in mappings(message.get("message_snapshots"))]
         for file in (file for one in (message, *forwarded) for file in mappings(one.get("attachments"))):
             if file.get("id") == parts[2] and isinstance(file.get("url"), str):
-                return _url_within_limit(file)
+                ensure_small(file.get("size"), DOWNLOAD_LIMIT)
+                return str(file["url"])
         raise Rejected("the file no longer exists")
-
-
-def _url_within_limit(file: Mapping[str, Any]) -> str:
-    """Return the file's URL; raises Rejected if its stated size is too large."""
-    size = file.get("size")
-    if isinstance(size, int) and size > DOWNLOAD_LIMIT:
-        raise Rejected(f"the file has {size} bytes, more than {DOWNLOAD_LIMIT}")
-    return str(file["url"])
-
-
-def _send_permission(address: Address) -> str:
-    return SEND_PERMISSIONS[address.thread is not None]
 
 
 def _render(text: str) -> str:

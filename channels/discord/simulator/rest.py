@@ -14,7 +14,9 @@ from aiohttp import BodyPartReader, web
 from channels.discord.simulator import shapes
 from channels.discord.simulator.sessions import SimulatedGateway
 from channels.discord.simulator.world import (
+    FORUM,
     LOADING,
+    MEDIA,
     PRIVATE,
     ApiFailure,
     Raw,
@@ -26,6 +28,7 @@ from channels.discord.simulator.world import (
 TEXT_LIMIT = 2000
 NONCE_LIMIT = 25
 FILE_LIMIT = 10 * 1024 * 1024
+FILE_LIMITS = {2: 50 * 1024 * 1024, 3: 100 * 1024 * 1024}
 CONTENT_FLAG = 1 << 19
 _FILE = re.compile(r"files\[[0-9]{1,2}\]|file")
 
@@ -160,7 +163,9 @@ class RestApi:
         needed = "Send Messages in Threads" if kind and kind.parent else "Send Messages"
         room = self._world.get_accessible_channel(channel, needed, *(["Attach Files"] if body.files else []))
         nonce, reply = body.fields.get("nonce"), body.fields.get("message_reference")
-        self.check(body)
+        if room.kind in {FORUM, MEDIA}:
+            raise ApiFailure(400, 40058, "Cannot send a message in a forum channel")
+        self.check(body, file_limit=self._file_limit(room))
         if reply and not self._world.may_read(room):
             raise ApiFailure(403, 160002, "Cannot reply without permission to read message history")
         enforced = nonce if body.fields.get("enforce_nonce") is True else None
@@ -173,7 +178,12 @@ class RestApi:
         await self.emit_message("MESSAGE_CREATE", room, message)
         return message
 
-    def check(self, body: RequestBody) -> None:
+    def _file_limit(self, channel: SimulatedChannel) -> int:
+        """Return the bytes of a file that a channel accepts, by the level of its server."""
+        tier = self._world.guilds[channel.guild].get("premium_tier", 0) if channel.guild else 0
+        return FILE_LIMITS.get(tier, FILE_LIMIT)
+
+    def check(self, body: RequestBody, *, file_limit: int = FILE_LIMIT) -> None:
         """Raise ApiFailure for content that is too long or empty, counted in code points."""
         content, nonce = str(body.fields.get("content") or ""), body.fields.get("nonce")
         if len(content) > TEXT_LIMIT:
@@ -182,7 +192,7 @@ class RestApi:
             raise ApiFailure(400, 50006, "Cannot send an empty message")
         if nonce is not None and len(str(nonce)) > NONCE_LIMIT:
             raise invalid("nonce", "BASE_TYPE_MAX_LENGTH", "Must be 25 or fewer in length.")
-        if any(len(file[2]) > FILE_LIMIT for file in body.files.values()):
+        if any(len(file[2]) > file_limit for file in body.files.values()):
             raise ApiFailure(413, 40005, "Request entity too large")
         _check_buttons(body.fields.get("components") or [])
 

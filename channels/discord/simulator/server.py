@@ -24,7 +24,7 @@ from channels.discord.simulator.rest import RequestBody, RestApi, read_body
 from channels.discord.simulator.sessions import SimulatedGateway
 from channels.discord.simulator.world import ApiFailure, ConnectionCut, World
 
-BODY_LIMIT = 32 * 1024 * 1024
+BODY_LIMIT = 128 * 1024 * 1024
 RouteCall = Callable[[Mapping[str, str], RequestBody], Any]
 """Handles a call, given the parts of the path with the query, and the body."""
 

@@ -221,21 +221,21 @@ class UserActions:
             await self.sessions.emit("CHANNEL_CREATE", channel.raw)
         return channel
 
-    async def thread(self, chat: int) -> int:
+    async def thread(self, chat: int, *, title: str = "") -> int:
         """Create a thread in a server's channel and return its id."""
         parent = self.world.channels[str(chat)]
         number = self.world.snowflake()
         thread = self.world.channels[number] = SimulatedChannel(
-            number, PUBLIC_THREAD, parent.guild, parent.id
+            number, PUBLIC_THREAD, parent.guild, parent.id, title
         )
         await self.sessions.emit("THREAD_CREATE", {**thread.raw, "newly_created": True})
         return int(number)
 
-    async def forum_post(self, forum: int, text: str, *, user: int = 7) -> int:
+    async def forum_post(self, forum: int, text: str, *, user: int = 7, title: str = "A post") -> int:
         """Create a forum post and return it; the thread and its first message share an id."""
         if str(forum) not in self.world.channels:
             await self.server_channel(forum, kind=FORUM)
-        number = await self.thread(forum)
+        number = await self.thread(forum, title=title)
         await self.say(number, text, user=user, id=str(number))
         return number
 

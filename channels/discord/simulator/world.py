@@ -14,7 +14,7 @@ from channels.discord.simulator import shapes
 Raw = dict[str, Any]
 
 EPOCH = 1_420_070_400_000
-TEXT, PRIVATE, PUBLIC_THREAD, FORUM = 0, 1, 11, 15
+TEXT, PRIVATE, PUBLIC_THREAD, FORUM, MEDIA = 0, 1, 11, 15, 16
 EPHEMERAL, LOADING = 1 << 6, 1 << 7
 DEFAULT_GUILD = 900_000_000_000_000_001
 """The id of the server of all channels that name no other."""
@@ -165,7 +165,10 @@ class World:
         seen = [one for one in inside if "View Channels" not in self._denied(one)]
         channels = [one.raw for one in seen if not one.parent]
         threads = [one.raw for one in seen if one.parent]
-        return shapes.guild(number, self.guilds[number]["name"], self.bot, channels, threads)
+        tier = self.guilds[number].get("premium_tier", 0)
+        return shapes.guild(number, self.guilds[number]["name"], self.bot, channels, threads) | {
+            "premium_tier": tier
+        }
 
     def _denied(self, channel: SimulatedChannel) -> set[str]:
         """Return the permissions denied in a channel; a thread uses its parent's overwrites."""

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from channels.errors import Rejected
+from channels.inbox.calls import ensure_accepted, limited
 from channels.inbox.text import clean
 from channels.message import Address, File, SentMessage
 from channels.port import RECENT_PREFIX, ChannelState
@@ -26,10 +27,7 @@ class FileTransfers:
 
     async def upload(self, address: Address, file: File, *, key: str) -> SentMessage:
         """Send a file, which becomes visible with the last step."""
-        if len(file.content) > UPLOAD_LIMIT:
-            raise Rejected(
-                f"{file.name} has {len(file.content)} bytes, more than the limit of {UPLOAD_LIMIT}"
-            )
+        ensure_accepted(file, UPLOAD_LIMIT)
         if not file.content:
             raise Rejected(f"{file.name} is empty: Slack refuses empty files")
         name = clean(file.name)
@@ -49,11 +47,7 @@ class FileTransfers:
     async def download(self, ref: str) -> AsyncIterator[bytes]:
         """Yield a file's bytes; a reference that is not a URL is looked up."""
         url = ref if "://" in ref else await self._get_download_url(ref)
-        size = 0
-        async for chunk in self._api.fetch(url):
-            size += len(chunk)
-            if size > DOWNLOAD_LIMIT:
-                raise Rejected(f"the file has more than {DOWNLOAD_LIMIT} bytes, the most that is downloaded")
+        async for chunk in limited(self._api.fetch(url), DOWNLOAD_LIMIT):
             yield chunk
 
     async def _request_upload_url(self, name: str, length: int) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from channels.errors import Rejected, Undeliverable
+from channels.inbox.calls import limited
 from channels.inbox.text import replace_surrogates
 from channels.message import (
     Address,
@@ -96,11 +97,7 @@ class TelegramSender(Sender):
         path = file.get("file_path") if isinstance(file, dict) else None
         if not isinstance(path, str) or not _is_safe_path(path):
             raise Rejected("getFile: the response names no file")
-        size = 0
-        async for chunk in self._api.fetch(path.lstrip("/")):
-            size += len(chunk)
-            if size > DOWNLOAD_LIMIT:
-                raise Rejected(f"the file has more than {DOWNLOAD_LIMIT} bytes, the most that is downloaded")
+        async for chunk in limited(self._api.fetch(path.lstrip("/")), DOWNLOAD_LIMIT):
             yield chunk
 
     async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from channels.errors import NotPermitted, Rejected
+from channels.inbox.calls import ensure_accepted
 from channels.inbox.text import replace_surrogates
 from channels.markup import split
 from channels.message import Address, File, Reply, SentMessage
@@ -55,10 +56,7 @@ class Uploads:
 
     async def send(self, address: Address, file: File, *, key: str) -> SentMessage:
         """Send a file of at most 50 MB."""
-        if len(file.content) > UPLOAD_LIMIT:
-            raise Rejected(
-                f"{file.name} has {len(file.content)} bytes, more than Telegram's limit of {UPLOAD_LIMIT}"
-            )
+        ensure_accepted(file, UPLOAD_LIMIT)
         if key in self._unfinished:
             return await self._send_rest(address, key)
         caption, *rest = split(file.caption, CAPTION_LIMIT, measure) if file.caption.strip() else [""]

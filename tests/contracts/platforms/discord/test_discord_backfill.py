@@ -88,9 +88,11 @@ async def test_a_restart_reads_every_room_from_where_it_was(simulator: Simulator
         await second.wait(4)
         await simulator.say(BOB, "live")
         await second.wait(5)
-    wanted = [f"after {CHAT}", f"after {thread}", f"after {ADA}", "a new question", "live"]
+    wanted = [f"after {CHAT}", f"after {thread}", f"after {ADA}", "A post\n\na new question", "live"]
     assert sorted(received_texts(second)) == sorted(wanted)
-    asked = next(one for one in second.updates if isinstance(one, Message) and one.text == "a new question")
+    asked = next(
+        one for one in second.updates if isinstance(one, Message) and one.text == "A post\n\na new question"
+    )
     assert (asked.address.room, asked.address.thread) == (str(FORUM), str(post))
 
 
@@ -114,7 +116,7 @@ async def test_a_new_room_is_read_from_the_last_received_event(simulator: Simula
         receiving(connection, second),
     ):
         await second.wait(1)
-    assert received_texts(second) == ["two hours ago"]
+    assert received_texts(second) == ["A post\n\ntwo hours ago"]
 
 
 async def test_how_far_is_noted_after_it_was_accepted(simulator: Simulator) -> None:

@@ -218,7 +218,7 @@ async def test_a_repeated_upload_is_one_message(simulator: Simulator, discord: C
     assert sent[0] == sent[1]
     assert len(simulator.messages()) == 1
     large = File(name="b", media_type="x/y", content=bytes(10 * 1024 * 1024 + 1))
-    with pytest.raises(Rejected, match="Discord's limit"):
+    with pytest.raises(Rejected, match=r"at most 10\.5 MB"):
         await discord.sender.upload(ROOM, large, key="k")
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import cast
 
+import aiohttp
+import discord
 import pytest
 from aiohttp import web
 
 from channels.discord import plugin
 from channels.discord.api import Api, connect
 from channels.discord.invalid_requests import MAX_INVALID_REQUESTS, WINDOW_SECONDS, InvalidRequests
-from channels.discord.rest import MAX_BUCKETS, MAX_RESPONSE_BYTES, invalid_requests_at
+from channels.discord.rest import MAX_BUCKETS, MAX_RESPONSE_BYTES, RestClient, invalid_requests_at
+from channels.discord.send import rendering
 from channels.discord.settings import DiscordSettings
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
@@ -80,6 +85,31 @@ async def test_a_response_that_is_no_json_or_has_no_end_is_ambiguous(body: bytes
     async with api_of(body, "application/json") as api:
         with pytest.raises(Ambiguous):
             await api.identify()
+
+
+class TimeoutRecorder:
+    """A session without a network that notes how long each call may take."""
+
+    connector = None
+
+    def __init__(self) -> None:
+        self.timeouts: list[aiohttp.ClientTimeout] = []
+
+    def request(self, *_args: object, timeout: aiohttp.ClientTimeout, **_options: object) -> None:
+        """Note a call, and fail."""
+        self.timeouts.append(timeout)
+        raise aiohttp.ClientConnectionError
+
+
+async def test_an_upload_may_take_longer_than_its_response() -> None:
+    """A file of 50 MiB takes minutes on a slow line; the response must come soon after it."""
+    session = TimeoutRecorder()
+    client = RestClient("http://127.0.0.1", cast("aiohttp.ClientSession", session), token="x")
+    file = discord.File(io.BytesIO(b"x"), "a.txt")
+    for parameters in (rendering.message("text"), rendering.message("", files=(file,))):
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await client.send_message(CHAT, params=parameters)
+    assert [(one.total, one.sock_read) for one in session.timeouts] == [(30.0, None), (None, 30.0)]
 
 
 def test_invalid_requests_pause_before_discord_bans() -> None:
