@@ -185,6 +185,15 @@ class RoomReopened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionsChanged:
+    """The bot's permissions changed in all rooms whose addresses have these `extras`, such as a server's."""
+
+    key: str
+    channel: str
+    extras: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageDeleted:
     """Somebody deleted the message `platform_id` of a room."""
 
@@ -193,7 +202,10 @@ class MessageDeleted:
     platform_id: str
 
 
-Update = Message | Command | ButtonPress | Reaction | RoomMigrated | RoomReopened | MessageDeleted
+RoomChange = RoomMigrated | RoomReopened | PermissionsChanged
+"""What a platform reports of its rooms; no person is its author."""
+
+Update = Message | Command | ButtonPress | Reaction | RoomChange | MessageDeleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from channels.message import (
     Command,
     Message,
     MessageDeleted,
+    PermissionsChanged,
     Reaction,
     RoomMigrated,
     RoomReopened,
@@ -91,6 +92,7 @@ UPDATE_KINDS: dict[type[Update], str] = {
     Reaction: "reaction",
     RoomMigrated: "moved",
     RoomReopened: "reopened",
+    PermissionsChanged: "permissions",
     MessageDeleted: "deleted",
 }
 """Values of the metric label `kind`."""

@@ -102,6 +102,13 @@ class MessageDelete(PayloadModel):
     channel: Channel | None = None
 
 
+class GuildEvent(PayloadModel):
+    """A change of a role of a server, or of its member `user`."""
+
+    guild_id: Id
+    user: User | None = None
+
+
 class Emoji(PayloadModel):
     """An emoji: a character, or a server's custom emoji with an id."""
 

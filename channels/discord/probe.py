@@ -146,12 +146,7 @@ async def _session_start_checks(api: Api) -> tuple[CheckResult, ...]:
     remaining = limit.get("remaining") if isinstance(limit, dict) else None
     if not isinstance(remaining, int):
         return ()
-    remedy = (
-        ""
-        if remaining >= MIN_SESSION_STARTS
-        else "A program connects as this bot again and again: find and stop it."
-    )
     detail = f"{remaining} of {limit.get('total')} are left today" if isinstance(limit, dict) else ""
-    return (
-        CheckResult(subject="sessions", ok=remaining >= MIN_SESSION_STARTS, detail=detail, remedy=remedy),
-    )
+    problem = "" if remaining >= MIN_SESSION_STARTS else detail
+    remedy = "A program connects as this bot again and again: find and stop it."
+    return (check("sessions", detail, problem=problem, remedy=remedy),)

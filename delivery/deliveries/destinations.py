@@ -6,6 +6,7 @@ A destination is a chat of a bot, a webhook endpoint, or all chats of a bot
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.tables import IS_OPEN, deliveries, destinations
 from delivery.deliveries.attempt import DeliveryState
+from delivery.deliveries.route import RouteKind
 
 LONG_WAIT = timedelta(minutes=1)
 """A delivery that is due earlier is left alone: a platform's disturbance ends by itself."""
@@ -33,6 +35,18 @@ _END_PAUSE = (
     update(destinations)
     .where(destinations.c.destination == bindparam("at"), destinations.c.held_until.is_not(None))
     .values(held_until=None)
+)
+
+
+_WAITS_FOR_LONG = (
+    IS_OPEN,
+    deliveries.c.state == str(DeliveryState.RETRYING),
+    deliveries.c.next_at > bindparam("soon"),
+)
+_WAITING_TARGETS = (
+    select(deliveries.c.target, deliveries.c.destination)
+    .distinct()
+    .where(*_WAITS_FOR_LONG, deliveries.c.kind == str(RouteKind.CHAT))
 )
 
 
@@ -154,10 +168,11 @@ async def end_waits(connection: Connection, destination: str) -> bool:
     return ended.rowcount > 0
 
 
+async def list_waiting_targets(connection: Connection, channel: str) -> list[str]:
+    """Return the addresses in a channel's chats at which something waits for long, each once."""
+    found = await connection.execute(_WAITING_TARGETS, {"soon": soon()})
+    return [target for target, destination in found if json.loads(destination)[0] == channel]
+
+
 def _waits(destination: str) -> tuple[ColumnElement[bool], ...]:
-    return (
-        deliveries.c.destination == bindparam(destination),
-        IS_OPEN,
-        deliveries.c.state == str(DeliveryState.RETRYING),
-        deliveries.c.next_at > bindparam("soon"),
-    )
+    return (deliveries.c.destination == bindparam(destination), *_WAITS_FOR_LONG)

@@ -65,6 +65,7 @@ class Attempts:
         self._checkpoint = checkpoint
         self._receipts = receipts
         self._never_sent: OrderedDict[str, None] = OrderedDict()
+        self._log = reports.AttemptLog()
 
     def abandon(self, delivery: str) -> None:
         """Remember that the first attempt of a delivery, if it is recorded, was not made."""
@@ -236,7 +237,7 @@ class Attempts:
             for one, transition in changed:
                 await self._apply(tx, one, transition)
         for one, transition in changed:
-            reports.log_attempt(one.due, transition, one.outcome, one.number)
+            self._log.write(one.due, transition, one.outcome, one.number)
         delivered = all(transition.state is DeliveryState.DELIVERED for transition in transitions)
         return recorded.has_others or not delivered
 

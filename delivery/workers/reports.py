@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 
 import structlog
@@ -11,6 +12,9 @@ from delivery.deliveries.port import Outcome
 from delivery.deliveries.store import DueDelivery
 from delivery.deliveries.transactions import Transaction
 from delivery.events.event import Event, EventType
+
+MAX_DESTINATIONS = 1000
+"""Destinations whose problems are remembered."""
 
 log = structlog.get_logger(__name__)
 
@@ -43,24 +47,41 @@ def emit_disabled(tx: Transaction, due: DueDelivery, why: str) -> None:
         tx.emit(Event.now(EventType.WEBHOOK_DISABLED, due.delivery.conversation, data))
 
 
-def log_attempt(due: DueDelivery, transition: Transition, outcome: Outcome, attempt: int) -> None:
-    """Log the outcome of an attempt: an error only if an operator must act.
+class AttemptLog:
+    """Logs the outcomes of attempts: an error only if an operator must act, and once for each problem.
 
-    A person who blocks the bot and an endpoint that its account deleted need no operator.
+    A person who blocks the bot and an endpoint that its account deleted need no operator. A problem that
+    stays is an error again after something was delivered at the destination, or after a restart.
     """
-    fields: Mapping[str, object] = {
-        "delivery": due.delivery.id,
-        "kind": due.delivery.kind,
-        "state": str(transition.state),
-        "attempt": attempt,
-        "conversation": due.delivery.conversation,
-        "turn": due.delivery.turn,
-    }
-    if transition.mark_dead:
-        log.warning("destination.marked_dead", detail=outcome.detail, **fields)
-    elif transition.needs_operator:
-        log.error("delivery.operator_required", detail=outcome.detail, **fields)
-    elif transition.state is not DeliveryState.DELIVERED:
-        log.warning("delivery.attempted", detail=outcome.detail, **fields)
-    else:
-        log.info("delivery.attempted", **fields)
+
+    def __init__(self) -> None:
+        self._problems: OrderedDict[str, set[str]] = OrderedDict()
+
+    def write(self, due: DueDelivery, transition: Transition, outcome: Outcome, attempt: int) -> None:
+        """Log the outcome of one attempt."""
+        fields: Mapping[str, object] = {
+            "delivery": due.delivery.id,
+            "kind": due.delivery.kind,
+            "state": str(transition.state),
+            "attempt": attempt,
+            "conversation": due.delivery.conversation,
+            "turn": due.delivery.turn,
+        }
+        if transition.mark_dead:
+            log.warning("destination.marked_dead", detail=outcome.detail, **fields)
+        elif transition.needs_operator and self._is_new(due.destination, outcome.detail):
+            log.error("delivery.operator_required", detail=outcome.detail, **fields)
+        elif transition.state is not DeliveryState.DELIVERED:
+            log.warning("delivery.attempted", detail=outcome.detail, **fields)
+        else:
+            self._problems.pop(due.destination, None)
+            log.info("delivery.attempted", **fields)
+
+    def _is_new(self, destination: str, problem: str) -> bool:
+        """Return whether a problem was not logged yet; remember it."""
+        known = self._problems.setdefault(destination, set())
+        is_new = problem not in known
+        known.add(problem)
+        if len(self._problems) > MAX_DESTINATIONS:
+            self._problems.popitem(last=False)
+        return is_new

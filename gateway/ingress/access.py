@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from channels.message import Author, Message, MessageDeleted, RoomKind, RoomMigrated, RoomReopened, Update
+from channels.message import Author, Message, MessageDeleted, RoomChange, RoomKind, Update
 from delivery.database.engine import Connection
 from gateway.ingress.channel_context import ChannelContext
 from gateway.store.conversations import conversations, pairings, room_messages
@@ -27,9 +27,9 @@ def pairing_subject(author: Author, room: RoomKind, room_id: str) -> str:
 async def authorize(connection: Connection, update: Update, context: ChannelContext) -> AdmissionResult:
     """Decide about one update: admitted are listed ids, `*` and paired persons, never bots or ourselves.
 
-    Room migrations, reopened rooms and deletions come from the platform itself and are always admitted.
+    Changes of rooms and deletions come from the platform itself and are always admitted.
     """
-    if isinstance(update, (RoomMigrated, RoomReopened, MessageDeleted)):
+    if isinstance(update, RoomChange | MessageDeleted):
         return AdmissionResult.ADMITTED
     if is_ignored(update.author, context):
         return AdmissionResult.IGNORED

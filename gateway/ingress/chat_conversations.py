@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from channels.message import Address, RoomKind
+from channels.message import Address, PermissionsChanged, RoomKind
 from delivery.broker.port import WorkQueue
 from delivery.deliveries import destinations
 from delivery.deliveries import routes as delivery_store
@@ -39,6 +39,15 @@ async def reopen_chat(tx: Transaction, account: str, address: Address) -> None:
     was_dead = await reopen(tx.connection, account, address.destination)
     if await destinations.end_waits(tx.connection, address.destination) or was_dead:
         tx.wake(WorkQueue.DELIVER, address.destination, account=account)
+
+
+async def end_waits_in(tx: Transaction, account: str, change: PermissionsChanged) -> None:
+    """Try again at once what waits for long in the rooms where the bot's permissions changed."""
+    for target in await destinations.list_waiting_targets(tx.connection, change.channel):
+        address = Address.decode(target)
+        if change.extras.items() <= address.extras.items():
+            await destinations.end_waits(tx.connection, address.destination)
+            tx.wake(WorkQueue.DELIVER, address.destination, account=account)
 
 
 async def get_or_create_thread(

@@ -11,7 +11,9 @@ from channels.message import (
     Command,
     Message,
     MessageDeleted,
+    PermissionsChanged,
     Reaction,
+    RoomChange,
     RoomMigrated,
     RoomReopened,
     Update,
@@ -33,7 +35,7 @@ from gateway.conversations.titles import NO_TEXT
 from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_bot, is_room_known
 from gateway.ingress.admission import Admission
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
-from gateway.ingress.chat_conversations import get_or_create_thread, get_thread, reopen_chat
+from gateway.ingress.chat_conversations import end_waits_in, get_or_create_thread, get_thread, reopen_chat
 from gateway.ingress.commands.chat_commands import ChatCommands, parse, to_command
 from gateway.ingress.confidential_replies import ConfidentialReplies, ConfidentialReply
 from gateway.ingress.inbound import AfterCommit, InboundMessage
@@ -112,7 +114,7 @@ class UpdateHandler:
                 await self._on_reaction(context, update)
             case MessageDeleted():
                 await self._on_deletion(context, update)
-            case RoomMigrated() | RoomReopened():
+            case RoomMigrated() | RoomReopened() | PermissionsChanged():
                 await self._on_room_change(context, update)
 
     async def _on_message(self, context: ChannelContext, message: Message) -> None:
@@ -348,17 +350,23 @@ class UpdateHandler:
             if await self._is_new(tx, context, deletion.key):
                 await delete_message(tx, context.record.account, deletion)
 
-    async def _on_room_change(self, context: ChannelContext, change: RoomMigrated | RoomReopened) -> None:
+    async def _on_room_change(self, context: ChannelContext, change: RoomChange) -> None:
         if isinstance(change, RoomMigrated):
             await self._on_room_migrated(context, change)
         else:
-            await self._on_room_reopened(context, change)
+            await self._on_rooms_reopened(context, change)
 
-    async def _on_room_reopened(self, context: ChannelContext, reopened: RoomReopened) -> None:
-        """Send a room what it has missed."""
+    async def _on_rooms_reopened(
+        self, context: ChannelContext, change: RoomReopened | PermissionsChanged
+    ) -> None:
+        """Send a room what it has missed, or several what waits there for a permission."""
         async with self._transactions.begin("reception") as tx:
-            if await self._is_new(tx, context, reopened.key):
-                await reopen_chat(tx, context.record.account, reopened.address)
+            if not await self._is_new(tx, context, change.key):
+                return
+            if isinstance(change, RoomReopened):
+                await reopen_chat(tx, context.record.account, change.address)
+            else:
+                await end_waits_in(tx, context.record.account, change)
 
     async def _on_room_migrated(self, context: ChannelContext, migration: RoomMigrated) -> None:
         """Move what belongs to a room to its new id; settings in `dovecote.toml` still name the old one."""

@@ -36,6 +36,7 @@ from channels.message import (
     IgnoredUpdate,
     Message,
     MessageDeleted,
+    PermissionsChanged,
     QuotedMessage,
     Reaction,
     RoomKind,
@@ -133,6 +134,15 @@ def _channel_changed(raw: object, context: _EventContext) -> RoomReopened:
     changed = payloads.Channel.model_validate(raw)
     key = context.key(changed.id, "changed", context.event_number)
     return RoomReopened(key=key, address=_address(changed, changed.id, None, context.channel))
+
+
+def _permissions_changed(raw: object, context: _EventContext) -> PermissionsChanged | IgnoredUpdate:
+    """Decode a change of a role or of the bot's own roles: it may let the bot write in the server again."""
+    event = payloads.GuildEvent.model_validate(raw)
+    if event.user is not None and event.user.id != context.bot.id:
+        return IgnoredUpdate(reason="a change of another member")
+    key = context.key(event.guild_id, "permissions", context.event_number)
+    return PermissionsChanged(key=key, channel=context.channel, extras={"guild": event.guild_id})
 
 
 def _ignore_reason(message: payloads.Message, bot: Bot) -> str:
@@ -283,6 +293,7 @@ def _modal_text(content: payloads.InteractionData) -> str:
 
 _DECODERS: Mapping[str, Callable[[object, _EventContext], Update | IgnoredUpdate]] = {
     "CHANNEL_UPDATE": _channel_changed,
+    **dict.fromkeys(("GUILD_ROLE_UPDATE", "GUILD_MEMBER_UPDATE"), _permissions_changed),
     "MESSAGE_CREATE": _message_created,
     "MESSAGE_UPDATE": _message_edited,
     "MESSAGE_DELETE": _message_deleted,

@@ -28,6 +28,12 @@ MAX_PRIVATE_CHANNELS = 200
 MAX_THREADS = 50
 """Most rooms that Discord does not list and that are read after a downtime, newest first."""
 
+CHANGES = (
+    *("CHANNEL_CREATE", "CHANNEL_UPDATE", "THREAD_CREATE", "THREAD_UPDATE"),
+    *("GUILD_ROLE_UPDATE", "GUILD_MEMBER_UPDATE"),
+)
+"""Events that tell what a channel is, or what the bot may do."""
+
 Raw = Mapping[str, Any]
 log = structlog.get_logger(__name__)
 
@@ -112,7 +118,7 @@ class EventHandler:
                 await self._on_ready(str(content.get("session_id") or ""), accept)
             case "GUILD_CREATE":
                 await self._on_guild_create(content, accept)
-            case "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "THREAD_CREATE" | "THREAD_UPDATE":
+            case name if name in CHANGES:
                 self._channel_types.remember(content)
                 await self._accept(event, accept)
             case "MESSAGE_CREATE" | "MESSAGE_UPDATE":

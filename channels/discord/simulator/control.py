@@ -30,6 +30,7 @@ _CHANNEL_ACTIONS = (
     "readmit",
     "deny",
     "allow",
+    "allow_server",
     "mute",
 )
 _FAULT_ACTIONS = (

@@ -298,7 +298,7 @@ def _required_intents(name: str, *, private: bool) -> int:
 
 def _guild_of(name: str, content: Any) -> str | None:
     """Return the server of an event; None for a private one."""
-    key = "id" if name.startswith("GUILD_") else "guild_id"
+    key = "id" if name in {"GUILD_CREATE", "GUILD_DELETE"} else "guild_id"
     found = content.get(key) if isinstance(content, dict) else None
     return found if isinstance(found, str) and found.isdecimal() else None
 

@@ -91,6 +91,20 @@ class Simulator(UserActions):
         changed.denied.clear()
         await self.sessions.emit("CHANNEL_UPDATE", changed.raw)
 
+    async def allow_server(self, chat: int) -> None:
+        """Give the bot's role in a channel's server all permissions; each channel's overwrites are gone."""
+        guild = self.world.channel(chat).guild or ""
+        for channel in self.world.channels.values():
+            if channel.guild == guild:
+                channel.denied.clear()
+        await self.change_role(chat, permissions=str(shapes.ALL | 1))
+
+    async def change_role(self, chat: int, **fields: Any) -> None:
+        """Change the bot's role in a channel's server, such as its color."""
+        guild = self.world.channel(chat).guild or ""
+        _, own = self.world.guild(guild)["roles"]
+        await self.sessions.emit("GUILD_ROLE_UPDATE", {"guild_id": guild, "role": {**own, **fields}})
+
     async def mute(self, chat: int) -> None:
         """Deny the bot to send messages in a channel."""
         await self.deny(chat, "Send Messages", "Send Messages in Threads")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from channels.discord.simulator import Simulator as DiscordSimulator
 from channels.discord.simulator import simulate as simulate_discord
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.run import simulate
@@ -19,12 +20,18 @@ from turn_requests import poll_until
 ROOM = "C0ROOM"
 GROUP = -1001234567890
 CHANNEL = 4004
+OTHER_CHANNEL, OTHER_SERVER = 5005, 900_000_000_000_000_002
 UNTIL_GO = "while [ ! -e go ]; do sleep 0.1; done; echo pigeon"
 
 
 def is_refused(found: dict[str, Any]) -> bool:
     """Return whether a delivery was given up because its chat is dead, or waits for a permission."""
     return any(one["state"] in {"suppressed", "retrying"} for one in found["items"])
+
+
+def create_calls(platform: DiscordSimulator, channel: int) -> int:
+    """Return how many messages the bot has tried to send in a channel."""
+    return sum(name == "create" and str(channel) in path for name, path, _ in platform.calls)
 
 
 async def end_job(process: GatewayProcess) -> None:
@@ -126,6 +133,28 @@ async def test_a_discord_channel_whose_permissions_are_restored_gets_what_waits(
             await platform.allow(CHANNEL)
             (answer,) = await platform.wait_for_messages(1, chat=CHANNEL, seconds=30)
     assert "pigeon" in answer.text
+
+
+async def test_a_discord_server_whose_role_is_changed_gets_what_waits(tmp_path: Path) -> None:
+    """Its rooms get the refused answers without a new message; another server's are not tried again."""
+    async with simulate_discord() as platform:
+        bot = f"<@{platform.world.bot['id']}>"
+        await platform.server_channel(CHANNEL)
+        await platform.server_channel(OTHER_CHANNEL, guild=OTHER_SERVER)
+        async with gateway(tmp_path / "data", env=channel_env("discord", platform.settings())) as process:
+            for channel in (CHANNEL, OTHER_CHANNEL):
+                await platform.mute(channel)
+                await platform.say(channel, f"{bot} !echo pigeon")
+            await platform.say(CHANNEL, f"{bot} !echo dove")
+            await poll_until(process, "/deliveries?state=retrying", lambda found: len(found["items"]) == 2)
+            before = create_calls(platform, OTHER_CHANNEL)
+            await platform.change_role(CHANNEL, color=7)
+            await platform.allow_server(CHANNEL)
+            answers = await platform.wait_for_messages(2, chat=CHANNEL, seconds=30)
+            assert create_calls(platform, OTHER_CHANNEL) == before
+            problems = [line for line in process.log if "delivery.operator_required" in line]
+    assert ["pigeon" in answers[0].text, "dove" in answers[1].text] == [True, True]
+    assert len(problems) == 2, "one for each room, however often it is tried"
 
 
 async def test_a_discord_server_that_adds_the_bot_again_gets_a_jobs_result(tmp_path: Path) -> None:
