@@ -116,7 +116,7 @@ class TurnInput:
 
     `attachment_lines` describe files: those that came with the input, and the outcome of files sent
     earlier. `images` are for models that accept images; an agent does not save their bytes and receives
-    them again with every attempt.
+    them again with every attempt. So it does `answer_images`, which it saw as images of tools' results.
 
     With an `output_format` the turn has one message, its answer. Only language models have formats.
     `required_tool` is what the model's first response has to call, if its vendor can enforce that: the name
@@ -135,6 +135,7 @@ class TurnInput:
     read_steering: ReadSteering = no_steering
     attachment_lines: tuple[str, ...] = ()
     images: tuple[AgentImage, ...] = ()
+    answer_images: tuple[AgentImage, ...] = ()
     output_format: OutputFormat | None = None
     required_tool: str = ""
     single_calls: bool = False
@@ -269,10 +270,11 @@ class PendingToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequired:
-    """The turn pauses until all these calls are decided; always the last event."""
+    """The turn pauses until all these calls are decided; always the last event. `usage` is that so far."""
 
     calls: tuple[PendingToolCall, ...]
     state: bytes
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from gateway.conversations.questions import (
     MAX_ANSWER,
     InvalidAnswer,
     client_calls,
+    is_answered_so,
     is_question,
     parse_answer,
     render_request,
@@ -138,10 +139,11 @@ async def request(
     targets: CallTargets = unknown_target,
     changes: Mapping[str, FileChange] = MappingProxyType({}),
     reason: str = "",
+    usage: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Create an approval for each of these calls and emit `approval.requested` with its question.
 
-    `changes` are the changes of files that calls would make, by the ids of the calls.
+    `changes` are the changes of files that calls would make, by the ids of the calls. `usage` is the turn's.
     """
     requested = {
         approval.call
@@ -161,6 +163,7 @@ async def request(
             args=call.args,
             command=render_request(call, target, changes.get(call.id)),
             digest=call_digest(call.name, call.args, sandbox_fingerprint, target.address),
+            usage=usage,
             created_at=utc_now(),
         )
         await store.insert_approval(tx.connection, approval)
@@ -266,13 +269,13 @@ class Approvals:
         *,
         by: str,
         name: str = "",
+        files: Sequence[Mapping[str, Any]] = (),
         decision_context: DecisionContext | None = None,
     ) -> Approval:
         """Answer a question in a transaction of its own; raises like `answer_in`."""
+        how: dict[str, Any] = {"by": by, "name": name, "files": files, "decision_context": decision_context}
         async with self._transactions.begin("approval.decide") as tx:
-            return await answer_in(
-                tx, account, approval_id, given, by=by, name=name, decision_context=decision_context
-            )
+            return await answer_in(tx, account, approval_id, given, **how)
 
 
 async def decide_in(
@@ -324,18 +327,22 @@ async def answer_in(
     *,
     by: str,
     name: str = "",
+    files: Sequence[Mapping[str, Any]] = (),
     decision_context: DecisionContext | None = None,
 ) -> Approval:
     """Answer a question in the caller's transaction; the same answer again changes nothing.
 
-    Raises InvalidAnswer, and like `decide_in`.
+    `files` are stored files, as a message contains them. Raises InvalidAnswer, and like `decide_in`.
     """
     approval = await _get_decidable(tx, account, approval_id, by, decision_context)
     if not is_question(approval.tool):
         raise InvalidAnswer("this is no question: it is approved or denied")
     answer = parse_answer(approval.tool, approval.args, given)
     name = name or await _key_name(tx, account, by)
-    if await store.decide(tx.connection, approval.id, state=ANSWERED, by=by, name=name, comment=answer):
+    if await store.decide(
+        tx.connection, approval.id, state=ANSWERED, by=by, name=name, comment=answer, files=files
+    ):
+        await store.attach_files(tx.connection, approval, files)
         resolution = {
             "approval": approval.id,
             "question": approval.command,
@@ -346,7 +353,7 @@ async def answer_in(
         }
         await _emit_decided(tx, approval, resolution)
     answered = await store.get(tx.connection, account, approval_id) or approval
-    if (answered.state, answered.comment) != (ANSWERED, answer):
+    if not is_answered_so(answered, answer, files):
         raise AlreadyDecided(answered)
     return answered
 

@@ -204,6 +204,13 @@ def _parse_lines(text: str) -> dict[str, str]:
     return {" ".join(name.split()): value.strip() for name, _colon, value in pairs}
 
 
+def is_answered_so(approval: Approval, answer: str, files: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a question has this answer, with files of these names and bytes."""
+    stored = [(one["name"], one["sha256"]) for one in approval.files or ()]
+    given = [(one["name"], one["sha256"]) for one in files]
+    return (approval.state, approval.comment, stored) == (ANSWERED, answer, given)
+
+
 def render_request(call: PendingToolCall, target: CallTarget, change: FileChange | None) -> str:
     """Return the text that people read before they decide or answer."""
     if is_question(call.name):

@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -32,6 +32,7 @@ from gateway.files.transcription import NotTranscribed, Transcriber
 from gateway.store.conversations import files as store
 from gateway.store.conversations import messages
 from gateway.store.conversations.files import FileRow, FileState
+from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 from sandbox.errors import SandboxError, UnsafePath
 
@@ -53,10 +54,19 @@ class NotFetched(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedAttachments:
-    """The attachments of a turn: lines for the agent about files and notes, and images for the model."""
+    """The attachments of a turn: lines for the agent about files and notes, and images for the model.
+
+    `answers` are those of answers to tool calls, by the calls.
+    """
 
     lines: tuple[str, ...] = ()
     images: tuple[AgentImage, ...] = ()
+    answers: Mapping[str, FetchedAttachments] = field(default_factory=dict)
+
+    @property
+    def answer_images(self) -> tuple[AgentImage, ...]:
+        """The images of all answers."""
+        return tuple(image for one in self.answers.values() for image in one.images)
 
 
 FindBot = Callable[[str], ConnectedBot | None]
@@ -86,8 +96,31 @@ class AttachmentFetcher:
         self._transcriber = transcriber
         self._reserved_paths: set[tuple[str, str]] = set()
 
-    async def fetch(self, turn: Turn, environment: Environment) -> FetchedAttachments:
-        """Fetch a turn's attachments; people get a notice for each one that cannot be fetched."""
+    async def fetch(
+        self, turn: Turn, environment: Environment, approvals: Sequence[Approval] = (), *, has_incoming: bool
+    ) -> FetchedAttachments:
+        """Fetch a turn's attachments; people get a notice for each one that cannot be fetched.
+
+        Those of its messages, and notes about files, only if it `has_incoming` ones.
+        """
+        fetched = await self._of_messages(turn, environment) if has_incoming else FetchedAttachments()
+        answered = [one for one in approvals if one.files]
+        if not answered:
+            return fetched
+        answers = {one.call: await self._of_answer(turn, environment, one) for one in answered}
+        return replace(fetched, answers=answers)
+
+    async def _of_answer(
+        self, turn: Turn, environment: Environment, approval: Approval
+    ) -> FetchedAttachments:
+        rows = [
+            await self._receive_one(turn, environment, f"{approval.id} {place}", attachment)
+            for place, attachment in enumerate(approval.files or ())
+        ]
+        images = await self._images(rows, f" of {approval.id}")
+        return FetchedAttachments(lines=tuple(map(render_line, rows)), images=images)
+
+    async def _of_messages(self, turn: Turn, environment: Environment) -> FetchedAttachments:
         async with self._transactions.database.read() as connection:
             attached = await messages.list_attachments(connection, turn.id)
             notes = await store.list_notes(connection, turn.conversation, turn.id)
@@ -95,7 +128,7 @@ class AttachmentFetcher:
             async with self._transactions.database.begin() as connection:
                 await store.mark_noted(connection, notes, turn.id)
         rows = [
-            await self._receive_one(turn, environment, place, attachment)
+            await self._receive_one(turn, environment, str(place), attachment)
             for place, attachment in enumerate(attached)
         ]
         if not rows and not notes:
@@ -134,10 +167,10 @@ class AttachmentFetcher:
                 await post_notice(tx, turn.conversation, text, turn=turn.id, message=message)
 
     async def _receive_one(
-        self, turn: Turn, environment: Environment, index: int, attachment: Mapping[str, Any]
+        self, turn: Turn, environment: Environment, place: str, attachment: Mapping[str, Any]
     ) -> FileRow:
         """Return an attachment's row, fetching it unless an earlier attempt did."""
-        identity = sha256(f"in\n{turn.id}\n{index}".encode()).hexdigest()
+        identity = sha256(f"in\n{turn.id}\n{place}".encode()).hexdigest()
         async with self._transactions.database.read() as connection:
             row = await store.get_by_identity(connection, turn.conversation, identity)
         if row is None:
@@ -297,7 +330,8 @@ class AttachmentFetcher:
                 raise NotFetched(f"it has more than {media_types.render_size(most)}")
         return bytes(content)
 
-    async def _images(self, rows: Sequence[FileRow]) -> tuple[AgentImage, ...]:
+    async def _images(self, rows: Sequence[FileRow], origin: str = "") -> tuple[AgentImage, ...]:
+        """Return the images that models accept; the name of one that is in no workspace has its `origin`."""
         images: list[AgentImage] = []
         for row in rows:
             if len(images) == MAX_IMAGES or not is_model_image(row) or row.sha256 is None:
@@ -308,7 +342,8 @@ class AttachmentFetcher:
                 log.warning("files.image_read_failed", file=row.id, error=str(error))
                 continue
             if content is not None:
-                images.append(AgentImage(name=row.path or row.name, media_type=row.type, content=content))
+                name = row.path or f"{row.name}{origin}"
+                images.append(AgentImage(name=name, media_type=row.type, content=content))
         return tuple(images)
 
 

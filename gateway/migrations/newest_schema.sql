@@ -34,7 +34,7 @@ CREATE TABLE approvals (
 	decided_name VARCHAR(200),
 	comment TEXT,
 	created_at DATETIME NOT NULL,
-	decided_at DATETIME,
+	decided_at DATETIME, files JSON, usage JSON,
 	CONSTRAINT pk_approvals PRIMARY KEY (id),
 	CONSTRAINT fk_approvals_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
 	CONSTRAINT fk_approvals_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE

@@ -252,6 +252,8 @@ approvals = Table(
     Column("decided_by", String(200)),
     Column("decided_name", String(200)),
     Column("comment", Text),
+    Column("files", JSON),
+    Column("usage", JSON),
     Column("created_at", UtcDateTime, nullable=False),
     Column("decided_at", UtcDateTime),
     Index("ix_approvals_conversation", "conversation"),

@@ -21,6 +21,7 @@ from gateway.conversations.approver_rules import may_approve_own_turn
 from gateway.conversations.file_change import FileChange
 from gateway.conversations.questions import ANSWERED
 from gateway.environments.fingerprint import fingerprint_all
+from gateway.files.attachments import FetchedAttachments
 from gateway.store.turns import approvals, turn_steps
 from gateway.store.turns.turn_steps import StepRow
 from gateway.tools.builtin.ask_person import ask_person
@@ -112,12 +113,14 @@ class ToolExecutor(Tools):
         show_step: ShowStep | None = None,
         external: Mapping[str, Tool] | None = None,
         hooks: TurnHooks | None = None,
+        answer_files: Mapping[str, FetchedAttachments] | None = None,
     ) -> None:
         context = replace(context, makes_job_calls=any(one.jobs for one in (external or {}).values()))
         self._context = context
         self._live_output = LiveOutput(context.turn, context.publish_transient)
         self._show_step = show_step or (lambda _step: None)
         self._hooks = hooks or TurnHooks()
+        self._answer_files = answer_files or {}
         self._approves_own: bool | None = None
         self._begin_transaction = begin
         self._check = check
@@ -247,6 +250,9 @@ class ToolExecutor(Tools):
             found = await approvals.list_for_turn(connection, self._context.turn.id)
         return next((one.comment for one in found if one.call == call and one.state == ANSWERED), None)
 
+    def _files_of(self, call: str) -> FetchedAttachments:
+        return self._answer_files.get(call) or FetchedAttachments()
+
     async def call(
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
     ) -> ToolResult:
@@ -258,7 +264,7 @@ class ToolExecutor(Tools):
             )
         earlier = await self._get_step(call)
         if earlier is not None and earlier.state == "done":
-            return recorded_result(earlier)
+            return replace(recorded_result(earlier), images=self._files_of(call).images)
         decided = await self._hooks.before_tool(name, args, call)
         args = decided.call.args or {}
         if decided.denied is not None:
@@ -322,7 +328,8 @@ class ToolExecutor(Tools):
             if objection and not typed_by_asker:
                 return ToolResult(ok=False, content=objection)
             if tool.asks_person:
-                context = replace(context, answer=await self._get_answer(call))
+                answer = await self._get_answer(call)
+                context = replace(context, answer=answer, answer_files=self._files_of(call))
             if tool.uses_workspace:
                 trees, environments = context.files.trees, context.environments
                 await trees.begin(context.turn, environments or {"": context.environment})

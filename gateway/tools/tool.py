@@ -12,6 +12,7 @@ from gateway.agents.port import PendingToolCall, ToolResult, ToolSpec
 from gateway.environments.agent_files import AgentFiles, Skill
 from gateway.environments.environment import Environment
 from gateway.environments.resolver import EnvironmentResolver
+from gateway.files.attachments import FetchedAttachments
 from gateway.files.collection import FileCollector
 from gateway.jobs.jobs import Jobs
 from gateway.memory.memories import TurnMemory
@@ -70,6 +71,8 @@ class ToolContext:
     """Receives the output of the call's command while it runs."""
     answer: str | None = None
     """A person's answer to the question that the call asks."""
+    answer_files: FetchedAttachments = field(default_factory=FetchedAttachments)
+    """The files that came with the answer."""
     makes_job_calls: bool = False
     """Whether calls of a tool of this turn can be background jobs."""
 

@@ -290,6 +290,7 @@ class TurnAttempt:
                 self._sandbox_fingerprint,
                 targets=self._call_targets,
                 changes=changes,
+                usage=asdict(required.usage),
             )
             await report_held_up_jobs(tx, self.turn.conversation, self.list_files)
 

@@ -30,7 +30,7 @@ from gateway.conversations.message_frame import RoomPlace, frame_message, with_r
 from gateway.environments.agent_files import AgentFiles
 from gateway.environments.environment import Environment
 from gateway.environments.resolver import EnvironmentResolver
-from gateway.files.attachments import AttachmentFetcher, FetchedAttachments
+from gateway.files.attachments import AttachmentFetcher
 from gateway.files.collection import FileCollector
 from gateway.jobs.jobs import Jobs
 from gateway.memory.memories import Memories, TurnMemory
@@ -264,6 +264,9 @@ class TurnWorker:
         environment = next(iter(environments.values()))
         attempt.set_environments(environments, environment)
         attempt.set_file_saver(partial(save_files, self._environment_resolver, environments.values(), turn))
+        attachments = await self._attachments.fetch(
+            turn, environment, claim.approvals, has_incoming=claim.has_incoming
+        )
         context = await self._tool_context(claim, environments, memory)
         external = await stack.enter_async_context(self._open_external_tools(context))
         spec = replace(spec, instructions=external.add_notes(spec.instructions))
@@ -277,15 +280,13 @@ class TurnWorker:
             show_step=attempt.show_step,
             external=external.tools,
             hooks=external.hooks,
+            answer_files=attachments.answers,
         )
         attempt.set_tools(tools)
         if spec.models[0] != SHELL and turn.origin is not None:
             spec = _in_room(claim, spec, turn.origin, environments, tools)
         if await attempt.renew_approvals(claim.approvals):
             return
-        attachments = (
-            await self._attachments.fetch(turn, environment) if claim.has_incoming else FetchedAttachments()
-        )
         request = ClientRequest.parse(turn.request)
         turn_input = TurnInput(
             turn=turn.id,
@@ -300,6 +301,7 @@ class TurnWorker:
             read_steering=attempt.take_steering,
             attachment_lines=attachments.lines,
             images=attachments.images,
+            answer_images=attachments.answer_images,
             output_format=request.format_for(spec),
             required_tool=request.required_tool,
             single_calls=request.single_calls,

@@ -308,4 +308,5 @@ class AgentTurn:
         return Checkpoint(state=self._state(), usage=replace(self._progress.usage))
 
     def _approval_required(self) -> ApprovalRequired:
-        return ApprovalRequired(calls=tuple(self._waiting.values()), state=self._state())
+        used = replace(self._progress.usage)
+        return ApprovalRequired(calls=tuple(self._waiting.values()), state=self._state(), usage=used)

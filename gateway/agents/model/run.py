@@ -354,7 +354,7 @@ class ModelRun:
 
     def _approval_required(self) -> ApprovalRequired:
         calls = tool_calls.pending_calls(self._state.waiting or ())
-        return ApprovalRequired(calls=calls, state=encode(self._state))
+        return ApprovalRequired(calls=calls, state=encode(self._state), usage=self._usage())
 
     def _checkpoint(self) -> Checkpoint:
         return Checkpoint(state=encode(self._state), usage=self._usage())
@@ -374,7 +374,8 @@ def initial_state(turn_input: TurnInput) -> AgentState:
     saved = states.resume(turn_input.checkpoint, turn_input.history)
     if saved is not None:
         known = len(saved.earlier.messages)
-        saved.messages[known:] = images.restore_images(saved.messages[known:], turn_input.images)
+        seen = (*turn_input.images, *turn_input.answer_images)
+        saved.messages[known:] = images.restore_images(saved.messages[known:], seen)
         return saved
     progress = states.initial_state(turn_input.history)
     if turn_input.trigger == "compact":

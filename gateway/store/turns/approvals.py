@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, func, insert, null, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
+from gateway.store.conversations.files import attach_uploads
 from gateway.store.tables import IS_PENDING, approvals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """A tool call that waits for a decision, bound to the exact call by its digest."""
+    """A tool call that waits for a decision, bound to the exact call by its digest.
+
+    `files` are those of an answer, as a message contains them. `usage` is the turn's until it was requested.
+    """
 
     id: str
     account: str
@@ -31,6 +35,8 @@ class Approval:
     decided_by: str | None = None
     decided_name: str | None = None
     comment: str | None = None
+    files: Sequence[Mapping[str, Any]] | None = None
+    usage: Mapping[str, Any] | None = None
     created_at: datetime
     decided_at: datetime | None = None
 
@@ -50,7 +56,8 @@ async def _all(connection: Connection, query: Any) -> list[Approval]:
 async def insert_approval(connection: Connection, approval: Approval) -> None:
     """Insert a pending approval."""
     values = {name: getattr(approval, name) for name in Approval.__dataclass_fields__}
-    await connection.execute(insert(approvals).values(**values | {"args": dict(approval.args)}))
+    values |= {"args": dict(approval.args), "files": null(), "usage": dict(approval.usage or {}) or null()}
+    await connection.execute(insert(approvals).values(**values))
 
 
 async def get(connection: Connection, account: str, approval: str) -> Approval | None:
@@ -97,7 +104,14 @@ async def list_pending_for_tool(
 
 
 async def decide(
-    connection: Connection, approval: str, *, state: str, by: str, name: str = "", comment: str
+    connection: Connection,
+    approval: str,
+    *,
+    state: str,
+    by: str,
+    name: str = "",
+    comment: str,
+    files: Sequence[Mapping[str, Any]] = (),
 ) -> bool:
     """Record a decision; returns False when there is one already. `name` is for display."""
     decided = await connection.execute(
@@ -108,10 +122,22 @@ async def decide(
             decided_by=by,
             decided_name=name[:200] or None,
             comment=comment,
+            files=list(files) or null(),
             decided_at=utc_now(),
         )
     )
     return decided.rowcount == 1
+
+
+async def attach_files(
+    connection: Connection, approval: Approval, files: Sequence[Mapping[str, Any]]
+) -> None:
+    """Attach the stored files of an answer to its conversation, so that they are deleted with it."""
+    if files:
+        ids = [one["id"] for one in files]
+        await attach_uploads(
+            connection, approval.account, ids, conversation=approval.conversation, turn=approval.turn
+        )
 
 
 async def void(connection: Connection, approval: str) -> bool:

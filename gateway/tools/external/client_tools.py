@@ -55,4 +55,9 @@ async def _run(context: ToolContext, _args: Mapping[str, Any], _key: str) -> Too
     limit = context.environment.config.output_limit
     cut = len(context.answer) > limit
     shown = f"{context.answer[:limit]}\n[output truncated]" if cut else context.answer
-    return ToolResult(ok=True, content=shown, detail={"truncated": True} if cut else {})
+    return ToolResult(
+        ok=True,
+        content="\n".join([*filter(None, [shown]), *context.answer_files.lines]),
+        detail={"truncated": True} if cut else {},
+        images=context.answer_files.images,
+    )

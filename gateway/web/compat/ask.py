@@ -34,7 +34,6 @@ from gateway.web.compat.client_calls import (
 )
 from gateway.web.compat.openai_messages import InputMessage
 from gateway.web.compat.openai_requests import (
-    has_text_only,
     last_tool_results,
     last_user_input,
     last_user_messages,
@@ -172,16 +171,16 @@ async def resume(
 ) -> SubmittedTurn | None:
     """Give a turn the results of its client's tools at the end of the messages, and follow it from there.
 
-    A text after them is a message for the same turn. Returns None if no turn waits for results among the
-    messages, or if files follow them; raises HttpProblem.
+    A message after them is for the same turn. Returns None if no turn waits for results among the messages;
+    raises HttpProblem.
     """
     results, said = last_tool_results(sent), last_user_messages(without_instructions(sent))
     if not results:
         return None
-    text = last_user_input(said, standalone=False, pointer=pointer).text if has_text_only(said) else ""
-    if said and not (text and await are_awaited(call, results, text)):
+    message = last_user_input(sent, standalone=False, pointer=pointer) if said else None
+    if message is not None and not await are_awaited(call, results, message.text):
         return None
-    answered = await answer_calls(call, results, pointer, text)
+    answered = await answer_calls(call, sent, results, pointer, message)
     return SubmittedTurn(
         turn=answered[0].turn,
         conversation=answered[0].conversation,

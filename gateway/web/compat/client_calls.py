@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import groupby
@@ -17,7 +17,9 @@ from gateway.store.turns import approvals as store
 from gateway.store.turns.approvals import Approval
 from gateway.web.api import turns
 from gateway.web.compat import openai_ids
-from gateway.web.compat.openai_messages import TEXT_PARTS, InputMessage
+from gateway.web.compat.openai_messages import InputMessage
+from gateway.web.compat.openai_parts import PartFiles, check_file_count, placed_parts, read_files, save_files
+from gateway.web.compat.openai_requests import UserInput
 from gateway.web.http.problems import HttpProblem, invalid_field
 from gateway.web.http.route import ApiCall
 from gateway.web.stream.turn_events import ClientToolCalled, TurnEvent
@@ -58,14 +60,20 @@ async def until_client_calls(
 
 
 async def answer_calls(
-    call: ApiCall[Any, Any], results: Sequence[InputMessage], pointer: str, message: str = ""
+    call: ApiCall[Any, Any],
+    sent: Sequence[InputMessage],
+    results: Sequence[InputMessage],
+    pointer: str,
+    message: UserInput | None = None,
 ) -> Sequence[Approval]:
     """Give a turn the results of its client's tools, all that it waits for, and the message after them.
 
-    Returns all calls of their round, in order: a person can have answered some of them. The same results
-    again change nothing. Raises HttpProblem.
+    `results` are those of the messages that the client `sent`. The files of the message come with the last
+    result. Returns all calls of their round, in order: a person can have answered some of them. The same
+    results again change nothing. Raises HttpProblem.
     """
-    given = {_require_call(one, pointer): _require_text(one, pointer) for one in results}
+    given = {_require_call(one, pointer): one for one in results}
+    files = {id_: read_files(placed_parts(sent, [one], pointer)) for id_, one in given.items()}
     found = sorted(await _load(call, given), key=lambda one: (one.state == "pending", one.id))
     if len({one.turn for one in found}) > 1:
         raise invalid_field(pointer, "the results belong to calls of different turns")
@@ -78,11 +86,26 @@ async def answer_calls(
     ]
     if missing:
         raise invalid_field(pointer, f"the results of these calls are missing too: {', '.join(missing)}")
+    saved = await _save_files(call, files, message, pointer)
     for one in found:
-        if message and one is found[-1]:  # the last result continues the turn, which then has to find it
-            await _queue_message(call, one, message, message_key(results))
-        await _answer(call, one, given[one.id], pointer)
+        if message is not None and one is found[-1]:
+            # The last result continues the turn, which then has to find the message.
+            await _queue_message(call, one, message.text, message_key(results))
+        await _answer(call, one, given[one.id].text, saved[one.id], pointer)
     return next(calls for calls in reversed(to_rounds(approvals)) if any(one.id in given for one in calls))
+
+
+async def _save_files(
+    call: ApiCall[Any, Any], results: Mapping[str, PartFiles], message: UserInput | None, pointer: str
+) -> dict[str, list[dict[str, Any]]]:
+    """Store the files of results, and of the message after them, and return them by the calls."""
+    groups = [*results.values(), *([message] if message is not None else [])]
+    check_file_count(groups, pointer)
+    saved = await save_files(call, groups, pointer)
+    found = dict(zip(results, saved, strict=False))
+    if message is not None:
+        found[max(results)] += saved[-1]
+    return found
 
 
 def message_key(results: Sequence[InputMessage]) -> str:
@@ -141,9 +164,12 @@ async def _queue_message(call: ApiCall[Any, Any], approval: Approval, text: str,
     await turns.queue_turn(call, submission)
 
 
-async def _answer(call: ApiCall[Any, Any], approval: Approval, text: str, pointer: str) -> None:
+async def _answer(
+    call: ApiCall[Any, Any], approval: Approval, text: str, files: Sequence[Mapping[str, Any]], pointer: str
+) -> None:
+    by, approvals = call.principal.key, call.services.approvals
     try:
-        await call.services.approvals.answer(call.account, approval.id, text, by=call.principal.key)
+        await approvals.answer(call.account, approval.id, text, by=by, files=files)
     except InvalidAnswer as error:
         raise invalid_field(pointer, str(error)) from None
     except AlreadyDecided as error:
@@ -159,16 +185,7 @@ def _require_call(result: InputMessage, pointer: str) -> str:
     return approval
 
 
-def _require_text(result: InputMessage, pointer: str) -> str:
-    """Return the text of a result; raises HttpProblem for a part that the model would not get."""
-    for part in result.parts:
-        if part.type not in TEXT_PARTS:
-            what = f"the result of {result.call} has a part of the type {part.type!r}"
-            raise invalid_field(pointer, f"{what}: results have text only")
-    return result.text
-
-
-async def _load(call: ApiCall[Any, Any], approvals: dict[str, str]) -> list[Approval]:
+async def _load(call: ApiCall[Any, Any], approvals: Collection[str]) -> list[Approval]:
     async with call.context.database.read() as connection:
         found = [await store.get(connection, call.account, one) for one in approvals]
     known = [one for one in found if one is not None and one.tool == CLIENT_TOOL]

@@ -15,6 +15,7 @@ from gateway.files.storage_quota import StorageFull
 from gateway.store.conversations import uploads
 from gateway.store.conversations.files import FileRow, FileState
 from gateway.web.api.files import downloads
+from gateway.web.compat import openai_ids
 from gateway.web.compat.openai_messages import LenientRequest
 from gateway.web.http import idempotency, request_body
 from gateway.web.http.attachments import AttachmentCreate
@@ -22,7 +23,6 @@ from gateway.web.http.auth import KeyAccess
 from gateway.web.http.problems import HttpProblem, invalid_field, not_found, storage_full
 from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel, to_response
 
-ID_PREFIX = "file-"
 MAX_FIELD = 1000
 """Bytes of a field of the form that is no file."""
 MAX_FIELDS = 20
@@ -147,7 +147,7 @@ async def list_files(call: ApiCall[NoContent, FileQuery]) -> FileList:
         rows = await uploads.list_uploads(
             connection,
             call.account,
-            after=_file_id(query.after) if query.after else None,
+            after=openai_ids.to_file(query.after) if query.after else None,
             limit=query.limit + 1,
             newest_first=query.order == "desc",
         )
@@ -169,10 +169,10 @@ async def get_content(call: ApiCall[NoContent, NoContent]) -> web.StreamResponse
 async def delete_file(call: ApiCall[NoContent, NoContent]) -> FileDeleted:
     """Delete an upload."""
     async with call.context.database.begin() as connection:
-        deleted = await uploads.delete_upload(connection, call.account, _file_id(call.path["id"]))
+        deleted = await uploads.delete_upload(connection, call.account, openai_ids.to_file(call.path["id"]))
     if not deleted:
         raise _file_not_found()
-    return FileDeleted(id=_public_id(_file_id(call.path["id"])))
+    return FileDeleted(id=openai_ids.from_file(openai_ids.to_file(call.path["id"])))
 
 
 async def uploaded_files(call: ApiCall[Any, Any], ids: Sequence[str], pointer: str) -> list[AttachmentCreate]:
@@ -180,7 +180,7 @@ async def uploaded_files(call: ApiCall[Any, Any], ids: Sequence[str], pointer: s
     links = call.services.file_services.links
     found = []
     for given in ids:
-        row = await call.services.file_services.file_store.get(_file_id(given))
+        row = await call.services.file_services.file_store.get(openai_ids.to_file(given))
         if row is None or row.account != call.account or row.sha256 is None:
             raise invalid_field(pointer, f"there is no file {given!r} in this account")
         found.append(AttachmentCreate(name=row.name, url=str(links.to_response(row)["url"])))
@@ -188,7 +188,7 @@ async def uploaded_files(call: ApiCall[Any, Any], ids: Sequence[str], pointer: s
 
 
 async def _require_file(call: ApiCall[Any, Any], given: str) -> FileRow:
-    row = await call.services.file_services.file_store.get(_file_id(given))
+    row = await call.services.file_services.file_store.get(openai_ids.to_file(given))
     is_upload = row is not None and row.state is FileState.UPLOADED and row.sha256 is not None
     if row is None or row.account != call.account or not is_upload:
         raise _file_not_found()
@@ -199,17 +199,9 @@ def _file_not_found() -> HttpProblem:
     return not_found("there is no such file in this account")
 
 
-def _file_id(given: str) -> str:
-    return f"fil_{given.removeprefix(ID_PREFIX)}" if given.startswith(ID_PREFIX) else given
-
-
-def _public_id(file: str) -> str:
-    return f"{ID_PREFIX}{file.removeprefix('fil_')}"
-
-
 def _to_object(row: FileRow, purpose: str = "user_data") -> FileObject:
     return FileObject(
-        id=_public_id(row.id),
+        id=openai_ids.from_file(row.id),
         bytes=row.size,
         created_at=int(row.created_at.timestamp()),
         filename=row.name,

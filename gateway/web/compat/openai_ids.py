@@ -4,6 +4,7 @@
                resp_01h…-7kq2m9xd             the turn after the client returned their results
     cnv_01h…   conv_01h…
     apr_01h…   call_01h…                      a call of a client's tool
+    fil_01h…   file-01h…                      an uploaded file
 
 What follows the hyphen is the end of the id of the last of the calls before it, in the order they were made.
 """
@@ -48,6 +49,16 @@ def to_conversation(given: str) -> str:
 def from_approval(approval: str) -> str:
     """Return the id of the call that an approval stands for."""
     return f"call_{approval.removeprefix('apr_')}"
+
+
+def from_file(file: str) -> str:
+    """Return the id of an uploaded file."""
+    return f"file-{file.removeprefix('fil_')}"
+
+
+def to_file(given: str) -> str:
+    """Return the stored file that an id names."""
+    return f"fil_{given.removeprefix('file-')}" if given.startswith("file-") else given
 
 
 def to_approval(given: str) -> str | None:

@@ -115,14 +115,23 @@ def pending_call_item(approval: Approval) -> Item:
 
 
 def output_item(approval: Approval) -> Item:
-    """Return the result of an answered call as an item."""
+    """Return the result of an answered call as an item; one with files is a list of parts."""
+    text = approval.comment or ""
+    parts = [{"type": "input_text", "text": text}] if text else []
     return {
         "type": "function_call_output",
         "id": f"fco_{approval.id.removeprefix('apr_')}",
         "call_id": openai_ids.from_approval(approval.id),
-        "output": approval.comment or "",
+        "output": [*parts, *map(_file_part, approval.files)] if approval.files else text,
         "status": "completed",
     }
+
+
+def _file_part(stored: Mapping[str, Any]) -> Item:
+    file = openai_ids.from_file(stored["id"])
+    if stored["type"].startswith("image/"):
+        return {"type": "input_image", "file_id": file, "detail": "auto"}
+    return {"type": "input_file", "file_id": file, "filename": stored["name"]}
 
 
 def call_item(called: ClientToolCalled) -> Item:

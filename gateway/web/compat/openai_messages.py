@@ -86,13 +86,15 @@ class InputContentPart(LenientRequest):
 class InputMessage(LenientRequest):
     """A message or another item of the request; `call` is the call whose result a `tool` message has.
 
-    `reference` is the id of a message that the gateway has, in place of its text.
+    `reference` is the id of a message that the gateway has, in place of its text. `is_output`: it is the item
+    of a result.
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Text | tuple[InputContentPart, ...] | None = None
     call: Annotated[StrictStr, Field(max_length=200)] | None = None
     reference: Annotated[StrictStr, Field(max_length=200)] | None = None
+    is_output: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -108,6 +110,11 @@ class InputMessage(LenientRequest):
         if isinstance(self.content, str):
             return self.content
         return "\n".join(part.text for part in self.content or () if part.text)
+
+    @property
+    def field(self) -> str:
+        """The field of the request that has the content."""
+        return "output" if self.is_output else "content"
 
     @property
     def parts(self) -> Sequence[InputContentPart]:
@@ -144,7 +151,7 @@ def _call_line(function: Mapping[str, Any]) -> str:
 def _output(given: Mapping[str, Any]) -> Mapping[str, Any]:
     output = given.get("output")
     content = output if isinstance(output, str | list) else json.dumps(output, ensure_ascii=False)
-    return {"role": "tool", "call": given.get("call_id"), "content": content}
+    return {"role": "tool", "call": given.get("call_id"), "content": content, "is_output": True}
 
 
 def _reference(given: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,9 +6,7 @@ such as temperature are ignored; requests for more than an agent's answer are re
 
 from __future__ import annotations
 
-import base64
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -18,30 +16,20 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, mo
 from gateway.agents.client_request import ClientRequest
 from gateway.agents.port import OutputFormat
 from gateway.conversations.submissions.queue_policy import MAX_INPUT
-from gateway.files.media_types import detect_media_type, is_image
 from gateway.records.fields import Name
 from gateway.web.compat import openai_ids
 from gateway.web.compat.openai_messages import (
     INSTRUCTION_ROLES,
-    TEXT_PARTS,
-    InlineFile,
-    InputContentPart,
     InputMessage,
     LenientRequest,
     Text,
 )
+from gateway.web.compat.openai_parts import PartFiles, check_file_count, placed_parts, read_files
 from gateway.web.compat.openai_tools import MAX_SCHEMAS, ClientTools, ToolRequest, required_tool
-from gateway.web.http.attachments import MAX_ATTACHMENTS, MAX_URL_LENGTH, AttachmentCreate
-from gateway.web.http.problems import invalid, invalid_field
+from gateway.web.http.problems import invalid
 from sandbox.config import ConfigProblem as Fault
 
-_DATA_URL = re.compile(
-    r"data:([a-z]{1,40}/[a-z0-9.+-]{1,80})?(?:;[a-z0-9-]{1,40}=[^;,]{1,80}){0,5};base64,", re.IGNORECASE
-)
 MAX_METADATA = 16
-IMAGE_HEAD = 12_000
-"""Characters of base64 that say whether bytes are an image."""
-
 InputMessages = Annotated[tuple[InputMessage, ...], Field(min_length=1, max_length=1000)]
 Metadata = Annotated[
     dict[Annotated[StrictStr, Field(max_length=64)], Annotated[StrictStr, Field(max_length=512)]],
@@ -259,13 +247,10 @@ def join_instructions(messages: Sequence[InputMessage], instructions: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserInput:
-    """The text of a turn, its inline files and links with their `places`, and the ids of uploaded files."""
+class UserInput(PartFiles):
+    """The text of a turn, and its files."""
 
     text: str
-    files: Sequence[AttachmentCreate] = ()
-    places: Sequence[str] = ()
-    uploads: Sequence[str] = ()
 
 
 def last_user_input(
@@ -283,19 +268,13 @@ def last_user_input(
     text = "\n\n".join(message.text for message in now if message.text)
     if quoted := _quote(before):
         text = f"{quoted}\n\n{text}"
-    parts = _last_parts(messages, now, pointer)
-    _refuse_unreadable(parts)
-    with_files = [(place, part) for place, part in parts if part.url]
-    files = [_to_attachment(number, part, place) for number, (place, part) in enumerate(with_files, 1)]
-    uploads = [part.file.file_id for _, part in parts if part.file is not None and part.file.file_id]
-    if not now or not (has_files or files or uploads or any(message.text for message in now)):
+    found = read_files(placed_parts(messages, now, pointer))
+    if not now or not (has_files or found.count or any(message.text for message in now)):
         raise invalid([Fault(pointer=pointer, detail="the last message must be a user's with text")])
     if len(text) > MAX_INPUT:
         raise invalid([Fault(pointer=pointer, detail=f"at most {MAX_INPUT} characters in all")])
-    if len(files) + len(uploads) > MAX_ATTACHMENTS:
-        raise invalid([Fault(pointer=pointer, detail=f"at most {MAX_ATTACHMENTS} files in one request")])
-    places = [place for place, _ in with_files]
-    return UserInput(text=text or "(a file)", files=files, places=places, uploads=uploads)
+    check_file_count([found], pointer)
+    return UserInput(text=text or "(a file)", files=found.files, places=found.places, uploads=found.uploads)
 
 
 def last_user_messages(messages: Sequence[InputMessage]) -> Sequence[InputMessage]:
@@ -306,12 +285,6 @@ def last_user_messages(messages: Sequence[InputMessage]) -> Sequence[InputMessag
 def without_instructions(messages: Sequence[InputMessage]) -> Sequence[InputMessage]:
     """Return the messages without system and developer messages."""
     return [message for message in messages if message.role not in INSTRUCTION_ROLES]
-
-
-def has_text_only(messages: Sequence[InputMessage]) -> bool:
-    """Return whether messages have text, and nothing else."""
-    parts = [part for message in messages for part in message.parts]
-    return any(message.text for message in messages) and all(part.type in TEXT_PARTS for part in parts)
 
 
 def last_tool_results(messages: Sequence[InputMessage]) -> Sequence[InputMessage]:
@@ -331,50 +304,3 @@ def _quote(messages: Sequence[InputMessage]) -> str:
     """Return earlier messages with `> ` before each line, so that no line is taken for a command."""
     lines = [f"{message.role}: {message.text}" for message in messages if message.text]
     return "\n".join(f"> {line}" for whole in lines for line in whole.splitlines())
-
-
-def _last_parts(
-    messages: Sequence[InputMessage], now: Sequence[InputMessage], pointer: str
-) -> list[tuple[str, InputContentPart]]:
-    """Return the parts of the last messages, each with its pointer."""
-    asked = {id(message) for message in now}
-    return [
-        (f"{pointer}/{place}/content/{number}", part)
-        for place, message in enumerate(messages)
-        if id(message) in asked
-        for number, part in enumerate(message.parts)
-    ]
-
-
-def _refuse_unreadable(parts: Sequence[tuple[str, InputContentPart]]) -> None:
-    """Refuse a question of which the agent would not get a part; raises HttpProblem."""
-    for place, part in parts:
-        if not part.is_readable:
-            what = f"a part of the type {part.type!r} is empty or not supported"
-            raise invalid_field(place, f"{what}: give text, images, audio or files")
-
-
-def _to_attachment(number: int, part: InputContentPart, pointer: str) -> AttachmentCreate:
-    file, url = part.file or InlineFile(), part.url
-    found = _DATA_URL.match(url)
-    if found is not None:
-        kind, content = (found[1] or "").lower(), url[found.end() :]
-        if part.picture or kind.startswith("image/"):
-            require_image(content, kind, pointer)
-        ending = kind.partition("/")[2].partition("+")[0] or "bin"
-        noun = "picture" if part.picture else "audio" if part.input_audio else "file"
-        name = file.filename or f"{noun}-{number}.{ending}"
-        return AttachmentCreate(name=name, type=kind, content=content)
-    if len(url) > MAX_URL_LENGTH:
-        raise invalid_field(pointer, "a file must be a data: URL or a link to a stored file of this gateway")
-    return AttachmentCreate(name=file.filename or f"picture-{number}", url=url)
-
-
-def require_image(content: str, kind: str, pointer: str) -> None:
-    """Refuse a part that says that it is an image, and whose bytes are none; raises HttpProblem."""
-    try:
-        head = base64.b64decode(content[:IMAGE_HEAD], validate=True)
-    except ValueError:
-        raise invalid_field(pointer, "this is not base64") from None
-    if not is_image(head, kind):
-        raise invalid_field(pointer, f"these bytes are no image: they are {detect_media_type(head, '')}")

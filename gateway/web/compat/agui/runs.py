@@ -38,12 +38,8 @@ from gateway.web.compat.ask import (
     turn_events,
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, until_client_calls
-from gateway.web.compat.openai_requests import (
-    join_instructions,
-    last_user_input,
-    last_user_messages,
-    require_image,
-)
+from gateway.web.compat.openai_parts import require_image
+from gateway.web.compat.openai_requests import join_instructions, last_user_input, last_user_messages
 from gateway.web.compat.request_identity import run_identity
 from gateway.web.http import attachments
 from gateway.web.http.attachments import AttachmentCreate
