@@ -310,12 +310,18 @@ async def collect_answer(
     raise submitted.problem(503, STREAM_INTERRUPTED)
 
 
-async def completed_turn(call: ApiCall[Any, Any], submitted: SubmittedTurn, turn: str) -> Turn:
-    """Return a completed turn; raises HttpProblem for one that failed or was cancelled."""
+async def existing_turn(call: ApiCall[Any, Any], submitted: SubmittedTurn, turn: str) -> Turn:
+    """Return a turn as it is now; raises HttpProblem for one that was deleted."""
     async with call.context.database.read() as connection:
         row = await store.get(connection, call.account, turn)
     if row is None or row.cancel_why in {ACCOUNT_DELETED, CONVERSATION_DELETED}:
         raise turn_deleted(submitted.turn)
+    return row
+
+
+async def completed_turn(call: ApiCall[Any, Any], submitted: SubmittedTurn, turn: str) -> Turn:
+    """Return a completed turn; raises HttpProblem for one that failed or was cancelled."""
+    row = await existing_turn(call, submitted, turn)
     if row.state is TurnState.CANCELLED:
         raise submitted.problem(424, f"the turn was cancelled: {row.cancel_why or 'no reason was given'}")
     if row.state is not TurnState.COMPLETED:
@@ -328,10 +334,9 @@ def turn_deleted(turn: str) -> HttpProblem:
     return HttpProblem(424, f"the turn {turn} was deleted with its conversation", headers=NO_RETRY)
 
 
-def token_usage(turn: Turn) -> CompletionUsage:
-    """Return a turn's usage."""
-    usage = turn.usage or {}
-    read, written = int(usage.get("input_tokens", 0)), int(usage.get("output_tokens", 0))
+def token_usage(tokens: tuple[int, int] | None) -> CompletionUsage:
+    """Return the usage with these tokens, which were read and written."""
+    read, written = tokens or (0, 0)
     return CompletionUsage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
 
 

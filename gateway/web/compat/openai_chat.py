@@ -21,6 +21,7 @@ from gateway.web.compat.ask import (
     ask,
     collect_answer,
     completed_turn,
+    existing_turn,
     open_events,
     resume,
     stream_sse,
@@ -29,6 +30,7 @@ from gateway.web.compat.ask import (
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls
 from gateway.web.compat.openai_files import uploaded_files
+from gateway.web.compat.openai_items import load_part
 from gateway.web.compat.openai_requests import ChatCompletionCreate, last_user_input
 from gateway.web.compat.request_identity import mark_answered
 from gateway.web.http.problems import HttpProblem, openai_error
@@ -149,13 +151,11 @@ async def _collect(
             texts.extend(words.add(one))
 
     end = await collect_answer(call, submitted, take)
-    message, usage, finish = ChatCompletionMessage(content="".join(texts)), CompletionUsage(), "tool_calls"
+    message = ChatCompletionMessage(content="".join(texts))
     if isinstance(end, ClientCalls):
         called = [_tool_call(one) for one in end.calls]
         message = ChatCompletionMessage(content="".join(texts) or None, tool_calls=called)
-    else:
-        turn = await completed_turn(call, submitted, end.turn)
-        usage, finish = token_usage(turn), finish_reason(turn)
+    finish, usage = await _ending(call, submitted, end)
     await mark_answered(call, submitted.identity, submitted.turn)
     return ChatCompletion(
         id=_completion_id(submitted),
@@ -165,6 +165,20 @@ async def _collect(
         choices=[ChatCompletionChoice(message=message, finish_reason=finish)],
         usage=usage,
     )
+
+
+async def _ending(
+    call: ApiCall[Any, Any], submitted: SubmittedTurn, end: TurnEnded | ClientCalls
+) -> tuple[str, CompletionUsage]:
+    """Return why a completion ends, and what it used; raises HttpProblem if its turn failed."""
+    if isinstance(end, ClientCalls):
+        turn, finish = await existing_turn(call, submitted, submitted.turn), "tool_calls"
+    else:
+        turn = await completed_turn(call, submitted, end.turn)
+        finish = finish_reason(turn)
+    async with call.context.database.read() as connection:
+        part = await load_part(connection, turn.id, openai_ids.ending(submitted.last_answered))
+    return finish, token_usage(part.tokens(turn) if part else None)
 
 
 def _completion_id(submitted: SubmittedTurn) -> str:
@@ -214,10 +228,7 @@ async def _stream(
             raise submitted.problem(503, STREAM_INTERRUPTED)
         if isinstance(end, ClientCalls):
             await chunks.send_calls(end)
-            used, finish = CompletionUsage(), "tool_calls"
-        else:
-            turn = await completed_turn(call, submitted, end.turn)
-            used, finish = token_usage(turn), finish_reason(turn)
+        finish, used = await _ending(call, submitted, end)
         await chunks.finish(finish, used if usage else None)
         await sent.send_done()
         await mark_answered(call, submitted.identity, submitted.turn)

@@ -29,6 +29,11 @@ def from_turn(turn: str, kind: Kind, *, after: str | None = None) -> str:
     return f"{kind}{turn.removeprefix('trn_')}{f'-{after[-SUFFIX:]}' if after else ''}"
 
 
+def ending(approval: str | None) -> str:
+    """Return the end of a call's id, which the ids of what follows the call have; empty for none."""
+    return (approval or "")[-SUFFIX:]
+
+
 def to_turn(given: str) -> tuple[str, str]:
     """Return the turn that an id names and the end of the last answered call's id, which may be empty."""
     found = _TURN.fullmatch(given)

@@ -41,8 +41,12 @@ Item = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsePart:
-    """One response of a turn. `answered` are the calls before it, `calls` those with which it ends."""
+    """One response of a turn. `answered` are the calls before it, `calls` those with which it ends.
 
+    `before` are the calls before the response that it continues.
+    """
+
+    before: Sequence[Approval]
     answered: Sequence[Approval]
     calls: Sequence[Approval]
     replies: Sequence[ChatMessageRow]
@@ -59,6 +63,23 @@ class ResponsePart:
     def results(self) -> list[Item]:
         """The results that the response began with, as items."""
         return [output_item(one) for one in self.answered if one.state == ANSWERED]
+
+    def tokens(self, turn: Turn) -> tuple[int, int] | None:
+        """Return the tokens that the response read and wrote; None if it runs, or if that is not known."""
+        ended = self.calls[0].usage if self.calls else turn.usage
+        began = self.answered[0].usage if self.answered else {}
+        if ended is None:
+            return None
+        read, written = (
+            int(ended.get(name, 0)) - int((began or {}).get(name, 0))
+            for name in ("input_tokens", "output_tokens")
+        )
+        return read, written
+
+    def previous(self, turn: Turn) -> str | None:
+        """Return the id of the response of the same turn that it continues."""
+        after = self.before[-1].id if self.before else None
+        return openai_ids.from_turn(turn.id, "resp_", after=after) if self.answered else None
 
     def waits(self, turn: Turn) -> bool:
         """Return whether the response has ended with calls, although the turn has not."""
@@ -80,6 +101,7 @@ async def load_part(connection: Connection, turn: str, after: str) -> ResponsePa
     began = answered[-1].created_at if answered else None
     ended = calls[0].created_at if calls else None
     return ResponsePart(
+        before=rounds[place - 2] if place > 1 else (),
         answered=answered,
         calls=calls,
         replies=[

@@ -157,12 +157,12 @@ class StoredResponse:
 
 async def create_response(call: ApiCall[ResponseCreate, NoContent]) -> ResponseObject | web.StreamResponse:
     """Start a turn; return its answer, a stream of it, or immediately when it runs in the background."""
-    asked = await _submit(call)
+    asked, echo = await _submit(call), call.body.client_request().echo
     if call.body.stream:
-        return await _stream(call, asked, turn_events(call, asked), after=0)
+        return await _stream(call, asked, turn_events(call, asked), after=0, echo=echo)
     if not call.body.background:
         await collect_answer(call, asked, lambda _received: None)
-    shown = await _to_response(call, await _response_of(call, asked), call.body.client_request().echo)
+    shown = await _to_response(call, await _response_of(call, asked), echo)
     await mark_answered(call, asked.identity, asked.turn)
     return shown
 
@@ -284,8 +284,8 @@ async def _require_response(call: ApiCall[Any, Any], given: str) -> StoredRespon
 
 
 async def _response_of(call: ApiCall[Any, Any], submitted: SubmittedTurn) -> StoredResponse:
-    after = (submitted.last_answered or "")[-openai_ids.SUFFIX :]
-    return StoredResponse(turn=await _require_turn(call, submitted.turn), after=after)
+    turn, after = await _require_turn(call, submitted.turn), openai_ids.ending(submitted.last_answered)
+    return StoredResponse(turn=turn, after=after)
 
 
 async def _require_turn(call: ApiCall[Any, Any], turn: str) -> Turn:
@@ -313,7 +313,7 @@ async def _to_response(
         raise _no_response()
     error = answers.error if answers.state is TurnState.FAILED else None
     request = ClientRequest.parse(turn.request)
-    repeated = request.echo if echo is None else echo
+    continued = {"previous_response_id": part.previous(turn)} if part.answered else {}
     status = "completed" if part.waits(answers) else _STATUS[answers.state]
     cut = _CUT.get(finish_reason(answers)) if status == "completed" and not part.calls else None
     return ResponseObject(
@@ -325,10 +325,10 @@ async def _to_response(
         conversation={"id": openai_ids.from_conversation(turn.conversation)},
         output=part.output(shows_files=request.output_format is None),
         error={"type": FAILURE_TYPE, "code": TURN_FAILED, "message": error} if error else None,
-        usage=_tokens(answers),
+        usage=_usage(part.tokens(answers)),
         tools=[_tool(one) for one in request.tools],
         parallel_tool_calls=not request.single_calls,
-        **repeated,
+        **{**(request.echo if echo is None else echo), **continued},
     )
 
 
@@ -342,10 +342,10 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
     }
 
 
-def _tokens(turn: Turn) -> ResponseUsage | None:
-    if turn.usage is None:
+def _usage(tokens: tuple[int, int] | None) -> ResponseUsage | None:
+    if tokens is None:
         return None
-    read, written = int(turn.usage.get("input_tokens", 0)), int(turn.usage.get("output_tokens", 0))
+    read, written = tokens
     return ResponseUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
 
@@ -355,8 +355,9 @@ async def _stream(
     events: AsyncGenerator[AnswerEvent, None],
     *,
     after: int,
+    echo: Mapping[str, Any] | None = None,
 ) -> web.StreamResponse:
-    started = await _to_response(call, await _response_of(call, submitted))
+    started = await _to_response(call, await _response_of(call, submitted), echo)
     blank: dict[str, Any] = {"output": [], "usage": None, "error": None, "status": "in_progress"}
     encoder = ResponseEncoder(started.model_copy(update=blank).model_dump())
 
@@ -365,7 +366,7 @@ async def _stream(
             end = await _write_events(sent, encoder, received, after=after)
         if end is None:
             raise submitted.problem(503, STREAM_INTERRUPTED)
-        shown = await _to_response(call, await _response_of(call, submitted))
+        shown = await _to_response(call, await _response_of(call, submitted), echo)
         for shape in encoder.encode_end(end, shown.model_dump()):
             await _send(sent, shape, after=after)
         await mark_answered(call, submitted.identity, submitted.turn)

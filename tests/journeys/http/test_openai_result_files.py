@@ -49,8 +49,10 @@ async def camera_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
     """Run the gateway."""
     async with OpenAIServer(photographer) as model:
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
-        async with gateway(tmp_path_factory.mktemp("camera") / "data", env=env) as process:
-            client = AsyncOpenAI(base_url=f"{process.url}/v1", api_key=process.key, max_retries=5)
+        async with (
+            gateway(tmp_path_factory.mktemp("camera") / "data", env=env) as process,
+            AsyncOpenAI(base_url=f"{process.url}/v1", api_key=process.key, max_retries=5) as client,
+        ):
             yield CameraGateway(process=process, client=client, model=model)
 
 

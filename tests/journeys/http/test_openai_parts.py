@@ -1,0 +1,105 @@
+"""One turn has several completions or responses if it calls a client's tools: each reports its own part."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from openai import AsyncOpenAI
+
+from gateway_process import gateway
+from openai_server import OpenAIServer, ScriptedTurn, ToolCall
+
+PARAMETERS: Any = {"type": "object", "properties": {}}
+FUNCTIONS = [{"name": name, "parameters": PARAMETERS} for name in ("step", "other")]
+CHAT_TOOLS: Any = [{"type": "function", "function": one} for one in FUNCTIONS]
+RESPONSE_TOOLS: Any = [{"type": "function", "strict": False, **one} for one in FUNCTIONS]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def walker(body: dict[str, Any]) -> ScriptedTurn:
+    """Take two steps, the first with 100 tokens and the second with 200, then answer with 300."""
+    number = sum(message["role"] == "tool" for message in body["messages"])
+    used = (100 * (number + 1), number + 1)
+    if number < 2 and "walk" in str(body["messages"]):
+        return ScriptedTurn(calls=[ToolCall(name="step", args={})], usage=used)
+    return ScriptedTurn(text="arrived", usage=used)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def model() -> AsyncIterator[OpenAIServer]:
+    """Run the model."""
+    async with OpenAIServer(walker) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(model: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AsyncOpenAI]:
+    """Run a gateway, and return OpenAI's client of it."""
+    env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
+    async with (
+        gateway(tmp_path_factory.mktemp("parts") / "data", env=env) as process,
+        AsyncOpenAI(base_url=f"{process.url}/v1", api_key=process.key) as found,
+    ):
+        yield found
+
+
+async def complete(client: AsyncOpenAI, messages: list[Any], *, stream: bool) -> tuple[Any, Any]:
+    """Return a completion's message and usage."""
+    create: Any = partial(client.chat.completions.create, model="default", tools=CHAT_TOOLS)
+    if not stream:
+        done = await create(messages=messages)
+        return done.choices[0].message.model_dump(exclude_none=True), done.usage
+    streamed = await create(messages=messages, stream=True, stream_options={"include_usage": True})
+    chunks = [one async for one in streamed]
+    deltas = [choice.delta for one in chunks for choice in one.choices]
+    calls = [call.model_dump() for delta in deltas for call in delta.tool_calls or ()]
+    return {"role": "assistant", "content": None, "tool_calls": calls}, chunks[-1].usage
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_each_completion_reports_what_it_used(client: AsyncOpenAI, stream: bool) -> None:
+    """The sum of all parts is what the turn used."""
+    messages: list[Any] = [{"role": "user", "content": "walk"}]
+    used = []
+    for number in range(3):
+        message, usage = await complete(client, messages, stream=stream)
+        used.append((usage.prompt_tokens, usage.completion_tokens))
+        if number < 2:
+            call = message["tool_calls"][0]["id"]
+            messages += [message, {"role": "tool", "tool_call_id": call, "content": "done"}]
+    assert used == [(100, 1), (200, 2), (300, 3)]
+
+
+async def respond(client: AsyncOpenAI, *, stream: bool, **request: Any) -> Any:
+    """Return a response."""
+    create: Any = partial(client.responses.create, model="default", tools=RESPONSE_TOOLS, **request)
+    if not stream:
+        return await create()
+    events = [event async for event in await create(stream=True)]
+    assert events[0].response.previous_response_id == request.get("previous_response_id")
+    return events[-1].response
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_each_response_reports_its_part_of_the_turn(client: AsyncOpenAI, stream: bool) -> None:
+    """It has its own usage, metadata, and the id of the response before it, also when it is read again."""
+    parts = [await respond(client, stream=stream, input="walk", metadata={"part": "0"})]
+    for number in (1, 2):
+        result = {"type": "function_call_output", "call_id": parts[-1].output[-1].call_id, "output": "done"}
+        previous, metadata = parts[-1].id, {"part": str(number)}
+        parts.append(
+            await respond(
+                client, stream=stream, input=[result], previous_response_id=previous, metadata=metadata
+            )
+        )
+    assert [one.usage.input_tokens for one in parts] == [100, 200, 300]
+    assert [one.metadata for one in parts] == [{"part": "0"}, {"part": "1"}, {"part": "2"}]
+    ids = [None, *(one.id for one in parts[:2])]
+    assert [one.previous_response_id for one in parts] == ids
+    again = [await client.responses.retrieve(one.id) for one in parts]
+    assert [one.previous_response_id for one in again] == ids
+    assert [one.usage.output_tokens for one in again if one.usage] == [1, 2, 3]
