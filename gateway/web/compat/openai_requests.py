@@ -25,7 +25,7 @@ from gateway.web.compat.openai_messages import (
     Text,
 )
 from gateway.web.compat.openai_parts import PartFiles, check_file_count, placed_parts, read_files
-from gateway.web.compat.openai_tools import MAX_SCHEMAS, ClientTools, ToolRequest, required_tool
+from gateway.web.compat.openai_tools import MAX_SCHEMAS, ClientTools, ToolRequest
 from gateway.web.http.problems import invalid
 from sandbox.config import ConfigProblem as Fault
 
@@ -229,12 +229,12 @@ def _client_request(
     instructions: str | None = None,
     echo: Mapping[str, Any] | None = None,
 ) -> ClientRequest:
-    offered = () if asked.tool_choice == "none" else asked.tools or ()
+    offered = asked.offered_tools
     return ClientRequest(
         instructions=join_instructions(messages, instructions),
         tools=tuple(tool.to_spec() for tool in offered),
         output_format=output.to_output() if output else None,
-        required_tool=required_tool(asked.tool_choice) if offered else "",
+        required_tool=asked.choice.required if offered else "",
         single_calls=bool(offered) and asked.parallel_tool_calls is False,
         echo=echo or {},
     )

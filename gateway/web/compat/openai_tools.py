@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field, StrictBool, StrictStr, ValidationInfo, field_validator, model_validator
@@ -61,24 +62,65 @@ def check_tools(tools: Sequence[ClientTool] | None) -> Sequence[ClientTool] | No
     return tools
 
 
-def required_tool(choice: object) -> str:
-    """Return the tool that a `tool_choice` requires, in the form of chat completions or of responses."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolChoice:
+    """What a `tool_choice` says: the tool that it requires, and those that it allows (None: all)."""
+
+    required: str = ""
+    allowed: Sequence[str] | None = None
+
+    @property
+    def named(self) -> Sequence[str]:
+        """The tools that it names."""
+        return self.allowed or ([self.required] if self.required not in {"", ANY_TOOL} else [])
+
+
+_WORDS = {"none": ToolChoice(allowed=()), "auto": ToolChoice(), "required": ToolChoice(required=ANY_TOOL)}
+
+
+def read_choice(choice: object) -> ToolChoice | None:
+    """Return what a `tool_choice` of completions or responses says; None if it is of neither form."""
+    if choice is None:
+        return ToolChoice()
     if not isinstance(choice, Mapping):
-        return ANY_TOOL if choice == "required" else ""
-    function = choice.get("function")
-    name = (function if isinstance(function, Mapping) else choice).get("name")
-    return name if choice.get("type") == "function" and isinstance(name, str) else ""
+        return _WORDS.get(choice) if isinstance(choice, str) else None
+    if choice.get("type") == "allowed_tools":
+        return _read_allowed(_nested(choice, "allowed_tools"))
+    name = _function_name(choice)
+    return ToolChoice(required=name) if name else None
+
+
+def _read_allowed(given: Mapping[str, Any]) -> ToolChoice | None:
+    mode, tools = given.get("mode"), given.get("tools")
+    names = [_function_name(one) for one in tools] if isinstance(tools, list) else []
+    if mode not in ("auto", "required") or not names or not all(names):
+        return None
+    return ToolChoice(required=_WORDS[mode].required, allowed=names)
+
+
+def _function_name(given: object) -> str:
+    """Return the name of a function that a choice names; empty for other tools."""
+    if not isinstance(given, Mapping) or given.get("type") != "function":
+        return ""
+    name = _nested(given, "function").get("name")
+    return name if isinstance(name, str) else ""
+
+
+def _nested(given: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    """Return the object in a field, in which chat completions have what responses have beside the type."""
+    inner = given.get(field)
+    return inner if isinstance(inner, Mapping) else given
 
 
 def _check_choice(choice: object, tools: Sequence[ClientTool] | None) -> object:
     """Return a `tool_choice` that the tools of its request allow; raises ValueError."""
-    if choice is None or choice in ("none", "auto", "required"):
-        return choice
-    name = required_tool(choice)
-    if not name:
-        raise ValueError("give 'none', 'auto', 'required' or a function of the field tools")
-    if name not in {tool.name for tool in tools or ()}:
-        raise ValueError(f"no function named {name[:MAX_NAME]!r} is in the field tools")
+    found = read_choice(choice)
+    if found is None:
+        raise ValueError("give 'none', 'auto', 'required', or a function or allowed_tools of the field tools")
+    known = {tool.name for tool in tools or ()}
+    unknown = next((name for name in found.named if name not in known), None)
+    if unknown is not None:
+        raise ValueError(f"no function named {unknown[:MAX_NAME]!r} is in the field tools")
     return choice
 
 
@@ -98,3 +140,14 @@ class ToolRequest(LenientRequest):
     @classmethod
     def _check_name(cls, given: Any, others: ValidationInfo) -> Any:
         return _check_choice(given, others.data["tools"]) if "tools" in others.data else given
+
+    @property
+    def choice(self) -> ToolChoice:
+        """What the `tool_choice` says."""
+        return read_choice(self.tool_choice) or ToolChoice()
+
+    @property
+    def offered_tools(self) -> Sequence[ClientTool]:
+        """The tools that the model may call."""
+        allowed = self.choice.allowed
+        return [tool for tool in self.tools or () if allowed is None or tool.name in allowed]

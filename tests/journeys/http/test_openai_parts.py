@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
+import openai
 import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
@@ -103,3 +104,49 @@ async def test_each_response_reports_its_part_of_the_turn(client: AsyncOpenAI, s
     again = [await client.responses.retrieve(one.id) for one in parts]
     assert [one.previous_response_id for one in again] == ids
     assert [one.usage.output_tokens for one in again if one.usage] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+@pytest.mark.parametrize("form", ["completions", "responses"])
+async def test_a_choice_of_allowed_tools_leaves_out_the_others(
+    client: AsyncOpenAI, model: OpenAIServer, form: str, mode: str
+) -> None:
+    """The model is offered those alone, and has to call one if the mode says so; the turn goes on freely."""
+    begin = len(model.bodies)
+    if form == "completions":
+        named = {"type": "function", "function": {"name": "step"}}
+        choice: Any = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [named]}}
+        create: Any = partial(client.chat.completions.create, messages=[{"role": "user", "content": "walk"}])
+        made = await create(model="default", tools=CHAT_TOOLS, tool_choice=choice)
+        assert made.choices[0].message.tool_calls[0].function.name == "step"
+    else:
+        choice = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "step"}]}
+        made = await client.responses.create(
+            model="default", input="walk", tools=RESPONSE_TOOLS, tool_choice=choice
+        )
+        assert made.output[-1].type == "function_call"
+    (body,) = model.bodies[begin:]
+    names = {tool["function"]["name"] for tool in body["tools"]}
+    assert "step" in names
+    assert "other" not in names
+    assert body["tool_choice"] == mode
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"mode": "auto", "tools": []},
+        {"mode": "sometimes", "tools": [{"type": "function", "name": "step"}]},
+        {"mode": "auto", "tools": [{"type": "function", "name": "stop"}]},
+        {"mode": "auto", "tools": [{"type": "mcp", "server_label": "step"}]},
+    ],
+    ids=["none", "mode", "unknown", "kind"],
+)
+async def test_a_wrong_choice_of_allowed_tools_is_refused(client: AsyncOpenAI, wrong: dict[str, Any]) -> None:
+    """The error names the field."""
+    create: Any = client.responses.create
+    with pytest.raises(openai.UnprocessableEntityError) as refused:
+        await create(
+            model="default", input="x", tools=RESPONSE_TOOLS, tool_choice={"type": "allowed_tools", **wrong}
+        )
+    assert refused.value.param == "tool_choice"
