@@ -145,6 +145,14 @@ def test_the_wheel_runs_in_an_environment_of_its_own(made: Path, tmp_path: Path)
         )
 
 
+@pytest.mark.parametrize("version", ["3.11.0", "3.13"])
+def test_the_tested_versions_install_together(version: str, tmp_path: Path) -> None:
+    """Everything that can be installed, also to build the documentation, has a version for this Python."""
+    declared = ("pyproject.toml", "--all-extras", "--group", "dev", "--group", "docs")
+    wanted = (*declared, "--python-version", version, "--output-file", str(tmp_path / "resolved.txt"))
+    run(*installer(), "pip", "compile", "--quiet", "-c", "constraints.txt", *wanted, cwd=ROOT)
+
+
 def installer() -> tuple[str, ...]:
     """Return the command of uv, which the test command installs."""
     if found := shutil.which("uv"):
