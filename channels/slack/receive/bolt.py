@@ -126,8 +126,8 @@ class BoltInbox:
         if isinstance(update, IgnoredUpdate):
             log.debug("slack.update_ignored", reason=update.reason)
             return BoltResponse(status=_STORED)
-        of_author = mapping(event).get("user_team") or mapping(event).get("team") or ""
-        other = clean(of_author) if of_author != workspace.bot.team else ""
+        of_author = _team_of_author(req)
+        other = of_author if of_author != workspace.bot.team else ""
         return await _keep(update.key, self._accept(req.context["accept"], _placed(update, workspace), other))
 
     async def _accept(self, accept: Accept, update: Update, other_team: str) -> None:
@@ -164,6 +164,13 @@ async def _open_modal(api: Api, modal: interactions.ModalRequest) -> bool:
         log.warning("slack.modal_failed", error=str(error))
         return error_code(error) in _TRIGGER_CODES
     return True
+
+
+def _team_of_author(request: AsyncBoltRequest) -> str:
+    """Return the workspace of a message's author, "" if unknown; an event may name the organisation (E…)."""
+    event = mapping(request.body.get("event"))
+    named = clean(event.get("user_team") or event.get("team"))
+    return clean(request.context.actor_team_id) if named.startswith("E") else named
 
 
 def _place(request: AsyncBoltRequest) -> dict[str, str]:

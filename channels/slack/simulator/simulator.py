@@ -186,6 +186,10 @@ class Simulator(UserActions):
         authorized = {**owner, "user_id": BOT_USER, "is_bot": True, "is_enterprise_install": is_organisation}
         outer = {"token": "unused", **owner, "api_app_id": APP, "type": "event_callback"}
         outer["authorizations"] = [authorized]
+        if visitor := self.world.visitors.get(str(event.get("user"))):
+            context = {f"context_{name}": value for name, value in owner.items()}
+            outer |= {"is_ext_shared_channel": True, **context, "team_id": visitor}
+            outer["enterprise_id"] = self.world.organisations.get(visitor)
         when = {"event_id": number, "event_time": int(self.clock.now())}
         await self.send("events_api", {**outer, "event": event, **when})
 

@@ -166,7 +166,8 @@ class UserActions:
 
     async def _post_message(self, room: str | int, user: str, content: Raw, thread: str | None) -> str:
         name, team = self.world.room(room).id, self.world.visitors.get(user)
-        origin = {"user_team": team, "source_team": team, "team": team} if team else {}
+        shown = self.world.organisations.get(team or "", team)
+        origin = {"user_team": shown, "source_team": shown, "team": shown} if shown else {}
         place = {"thread_ts": thread} if thread else {}
         post = self.world.post(name, user, {**content, **place, **origin})
         await self.send_event({**post.raw, **self._channel_fields(name)})

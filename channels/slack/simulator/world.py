@@ -118,6 +118,8 @@ class World:
         self.files: dict[str, Raw] = {}
         self.visitors: dict[str, str] = {}
         """The workspaces of people from other ones, in channels of Slack Connect."""
+        self.organisations: dict[str, str] = {}
+        """The organisations (Enterprise Grid) of such workspaces, which events name in their place."""
         self.contents: dict[str, bytes] = {}
         self.modals: list[Modal] = []
         self.trigger_seconds: float = TRIGGER_SECONDS

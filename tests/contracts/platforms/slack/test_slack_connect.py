@@ -17,11 +17,16 @@ VISITOR, OTHER_TEAM = "U0EVE", "T0OTHER"
 STEPS = (ToolStep(id="s1", title="search", state=StepState.RUNNING),)
 
 
+@pytest.mark.parametrize("organisation", ["", "E0GRID"])
 async def test_a_person_of_another_workspace_gets_streams(
-    simulator: Simulator, slack: Connection, notes: MemoryChannelState
+    simulator: Simulator, slack: Connection, notes: MemoryChannelState, organisation: str
 ) -> None:
-    """A stream names the workspace of its recipient, on each replica; those of own people name the bot's."""
+    """A stream names the workspace of its recipient, on each replica; those of own people name the bot's.
+
+    Events of a person of an organisation (Enterprise Grid) name that in place of the workspace.
+    """
     simulator.world.visitors[VISITOR] = OTHER_TEAM
+    simulator.world.organisations |= {OTHER_TEAM: organisation} if organisation else {}
     recorder = UpdateRecorder()
     async with receiving(slack, recorder):
         asked = await simulator.say("C0ROOM", "<@U0BOT> hello", user=VISITOR)
