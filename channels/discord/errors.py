@@ -65,7 +65,7 @@ _BY_CODE: Mapping[int, type[ChannelError]] = {
     TOO_MANY_EDITS: Rejected,
     40005: Rejected,  # too large
     40060: AlreadyAcknowledged,
-    40058: Undeliverable,  # a forum, where only its posts have messages
+    40058: ThreadUndeliverable,  # a forum, where only its posts have messages
     50007: Undeliverable,  # cannot send messages to this user
     50008: Undeliverable,  # a channel without messages
     50024: Undeliverable,  # a channel of another kind

@@ -11,7 +11,7 @@ from channels.discord import plugin
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
 from channels.discord.simulator.world import MEDIA
-from channels.errors import Rejected, Undeliverable
+from channels.errors import Rejected, ThreadUndeliverable
 from channels.message import Address, File, Message, Reply
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
 
@@ -54,9 +54,9 @@ async def test_the_title_of_a_post_is_part_of_its_first_message(
 
 
 async def test_a_forum_itself_holds_no_messages(simulator: Simulator) -> None:
-    """A message needs a title there, so it is undeliverable; that is no fault of its content."""
+    """A message needs a title there, so it is undeliverable; the posts of the forum get theirs."""
     async with open_connection(plugin, simulator.settings()) as connection:
-        with pytest.raises(Undeliverable):
+        with pytest.raises(ThreadUndeliverable):
             await connection.sender.send(replace(PLACE, room=str(FORUM)), Reply(text="hello", key="1"))
 
 
