@@ -148,6 +148,7 @@ class Message(PayloadModel):
     reply_to_message: ReplyTo | None = None
     external_reply: dict[str, Any] | None = None
     quote: TextQuote | None = None
+    forum_topic_reopened: dict[str, Any] | None = None
     migrate_to_chat_id: int | None = None
     migrate_from_chat_id: int | None = None
     photo: tuple[File, ...] = ()

@@ -89,8 +89,8 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
     if message is None:
         kinds = ", ".join(sorted(set(update) - {"update_id"})) if isinstance(update, dict) else ""
         return IgnoredUpdate(reason=f"an update of another kind: {kinds[:80] or 'empty'}")
-    moved = _room_migrated(message, key=key, channel=channel)
-    return moved or _message(message, key=key, channel=channel, bot=bot, edited=parsed.message is None)
+    change = _room_change(message, key=key, channel=channel)
+    return change or _message(message, key=key, channel=channel, bot=bot, edited=parsed.message is None)
 
 
 def decode_album(updates: Sequence[object], *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
@@ -150,9 +150,11 @@ def _emoji(reactions: Sequence[ReactionType]) -> list[str]:
     return [sign.emoji for sign in reactions if sign.type == "emoji" and sign.emoji]
 
 
-def _room_migrated(message: payloads.Message, *, key: str, channel: str) -> RoomMigrated | None:
-    """Decode a group's upgrade to a supergroup; both rooms receive a notice of it."""
+def _room_change(message: payloads.Message, *, key: str, channel: str) -> RoomMigrated | RoomReopened | None:
+    """Decode that a topic is no longer closed, or a group's upgrade, of which both rooms receive a notice."""
     here = message.chat.id
+    if message.forum_topic_reopened is not None:
+        return RoomReopened(key=key, address=_address(message, channel))
     old, new = (
         Address(channel=channel, room=str(room or here))
         for room in (message.migrate_from_chat_id, message.migrate_to_chat_id)

@@ -3,8 +3,9 @@
 POST|GET /bot<token>/<method>      the Bot API
 GET      /file/bot<token>/<path>   files
 POST     /_control/<action>        user actions and faults: say, edit, press, react, send_file, send_album,
-                                   group, topic, close_topic, delete_topic, restrict, migrate, block, kick,
-                                   readmit, push, fail, cut, well, limit, forget; see Simulator
+                                   group, topic, close_topic, reopen_topic, delete_topic, restrict,
+                                   migrate, block, kick, readmit, push, fail, cut, well, limit, forget;
+                                   see Simulator
 GET      /_control/messages[?chat=] the bot's messages
 GET      /_control/wait?count=&chat=&seconds=   the same, once there are so many
 GET      /_control/calls[?after=]  the calls from that number on: method and arguments

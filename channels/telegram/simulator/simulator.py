@@ -51,8 +51,10 @@ class Simulator:
         self.port = 0
         self.user_reactions: dict[tuple[int, int, int], list[Raw]] = {}
         people = (self.say, self.edit, self.press, self.react, self.send_file, self.send_album)
-        rooms = (self.group, self.topic, self.close_topic, self.delete_topic, self.restrict, self.migrate)
+        rooms = (self.group, self.topic, self.close_topic, self.reopen_topic, self.delete_topic)
         fate = (
+            self.restrict,
+            self.migrate,
             self.block,
             self.kick,
             self.readmit,
@@ -195,6 +197,11 @@ class Simulator:
     async def close_topic(self, chat: int, thread: int) -> None:
         """Close a topic to new messages."""
         self.world.room(chat).closed.add(thread)
+
+    async def reopen_topic(self, chat: int, thread: int) -> None:
+        """Open a closed topic to new messages, which a service message reports."""
+        self.world.room(chat).closed.discard(thread)
+        await self._post_message(chat, self.world.person(1), {"forum_topic_reopened": {}}, thread=thread)
 
     async def delete_topic(self, chat: int, thread: int) -> None:
         """Delete a topic."""

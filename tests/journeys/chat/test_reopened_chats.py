@@ -122,6 +122,20 @@ async def test_an_answer_waits_no_longer_for_a_permission_that_a_message_proves(
     assert ["first" in texts[0], "second" in texts[1], len(texts)] == [True, True, 2], texts
 
 
+async def test_a_topic_that_is_opened_again_gets_what_waits(tmp_path: Path) -> None:
+    """An answer is refused while the topic is closed; the notice that it is open is enough."""
+    async with simulate_telegram() as platform:
+        await platform.group(GROUP, forum=True)
+        topic = await platform.topic(GROUP)
+        async with gateway(tmp_path / "data", env=channel_env("telegram", platform.settings())) as process:
+            await platform.close_topic(GROUP, topic)
+            await platform.say(GROUP, "@dovecote_bot !echo pigeon", thread=topic)
+            await poll_until(process, "/deliveries", is_refused)
+            await platform.reopen_topic(GROUP, topic)
+            (answer,) = await platform.wait_for_messages(1, chat=GROUP, seconds=30)
+    assert ("pigeon" in answer.text, answer.thread) == (True, topic)
+
+
 async def test_a_discord_channel_whose_permissions_are_restored_gets_what_waits(tmp_path: Path) -> None:
     """Discord reports the change of the channel, and the refused answer comes without a new message."""
     async with simulate_discord() as platform:
