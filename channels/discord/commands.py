@@ -94,7 +94,7 @@ def definitions() -> tuple[dict[str, Any], ...]:
     as updates.
     """
     discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # voice is not used
-    tree = app_commands.CommandTree(discord.Client(intents=discord.Intents.none()))
+    tree = app_commands.CommandTree(discord.Client(intents=discord.Intents(guilds=True)))
     tree.add_command(app_commands.Command(name=ASK_COMMAND, description="Ask the bot", callback=_ask))
     for name, does in COMMANDS.items():
         described = _with_arguments if name in _WITH_ARGUMENTS else _plain

@@ -14,7 +14,7 @@ import discord
 import pytest
 from aiohttp import web
 
-from channels.discord import plugin
+from channels.discord import commands, plugin
 from channels.discord.api import Api, connect
 from channels.discord.invalid_requests import MAX_INVALID_REQUESTS, WINDOW_SECONDS, InvalidRequests
 from channels.discord.rest import MAX_BUCKETS, MAX_RESPONSE_BYTES, RestClient, invalid_requests_at
@@ -85,6 +85,12 @@ async def test_a_response_that_is_no_json_or_has_no_end_is_ambiguous(body: bytes
     async with api_of(body, "application/json") as api:
         with pytest.raises(Ambiguous):
             await api.identify()
+
+
+def test_the_library_warns_of_nothing_when_commands_are_described(caplog: pytest.LogCaptureFixture) -> None:
+    """Without the intent for servers it logs a warning at each start, though nothing is wrong."""
+    assert commands.definitions()
+    assert not caplog.records
 
 
 class TimeoutRecorder:
