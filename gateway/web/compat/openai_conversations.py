@@ -28,7 +28,7 @@ from gateway.web.compat.openai_messages import InputMessage, LenientRequest
 from gateway.web.compat.openai_requests import Metadata
 from gateway.web.compat.openai_responses import ItemList
 from gateway.web.http.auth import KeyAccess
-from gateway.web.http.problems import HttpProblem, invalid_field
+from gateway.web.http.problems import HttpProblem, invalid_field, not_found
 from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel
 from gateway.web.stream.turn_events import with_files
 
@@ -79,6 +79,13 @@ class ConversationDeleted(ResponseModel):
     id: str
     object: str = "conversation.deleted"
     deleted: bool = True
+
+
+class ConversationItem(ResponseModel, extra="allow"):
+    """An item of a conversation; its other fields depend on the type."""
+
+    id: str
+    type: str
 
 
 class ItemPageQuery(LenientRequest):
@@ -157,6 +164,37 @@ async def list_items(call: ApiCall[NoContent, ItemPageQuery]) -> ItemList:
     return _to_page(items[: query.limit], has_more=len(items) > query.limit)
 
 
+async def get_item(call: ApiCall[NoContent, NoContent]) -> ConversationItem:
+    """Show one of the items that lists have."""
+    async with call.context.database.read() as connection:
+        found = await require_conversation(connection, call.account, call.path["id"])
+        return ConversationItem(**await _require_item(connection, found, call.path["item"]))
+
+
+async def remove_item(call: ApiCall[NoContent, NoContent]) -> ConversationObject:
+    """Delete an item that a client added, if no turn has had it yet."""
+    async with call.context.database.begin() as connection:
+        found = await require_conversation(connection, call.account, call.path["id"])
+        item = await _require_item(connection, found, call.path["item"])
+        state = dict(await client_state.get_state(connection, found.id))
+        carried = found.carried_context or {}
+        waiting = list(carried.get("earlier", ()))
+        added = [one for one in state.get("items", ()) if one["id"] == item["id"]]
+        if not added or _to_context(added[0]) not in waiting:
+            raise HttpProblem(409, "the agent has had this item: delete the conversation to remove it")
+        state["items"] = [one for one in state["items"] if one not in added]
+        waiting.remove(_to_context(added[0]))
+        await client_state.set_state(connection, found.id, state, carried={**carried, "earlier": waiting})
+    return _to_object(found, state)
+
+
+async def _require_item(connection: Connection, conversation: Conversation, item: str) -> dict[str, Any]:
+    found = [one for one in await _load_items(connection, conversation) if one["id"] == item]
+    if not found:
+        raise not_found("there is no such item in this conversation")
+    return found[0]
+
+
 async def _add_items(
     connection: Connection, conversation: Conversation, state: dict[str, Any], items: Sequence[InputMessage]
 ) -> list[dict[str, Any]]:
@@ -167,7 +205,7 @@ async def _add_items(
     state["items"] = [*state.get("items", ()), *added]
     if len(json.dumps(state["items"])) > MAX_STATE:
         raise invalid_field("/items", f"at most {MAX_STATE} characters in all items that were added")
-    earlier = [{"name": one.role, "time": now, "text": one.text} for one in spoken]
+    earlier = [_to_context(one) for one in added]
     carried = merge_contexts(conversation.carried_context, {"earlier": earlier}) if earlier else None
     await client_state.set_state(connection, conversation.id, state, carried=carried)
     return [_added_item(one) for one in added]
@@ -188,6 +226,11 @@ async def _load_items(connection: Connection, conversation: Conversation) -> lis
         if one.tool == CLIENT_TOOL and one.state == ANSWERED and one.decided_at is not None:
             placed.append((one.decided_at, output_item(one)))
     return [item for _, item in sorted(placed, key=lambda pair: pair[0])]
+
+
+def _to_context(added: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an added item as the conversation's next turn gets it."""
+    return {"name": added["role"], "time": added["time"], "text": added["text"]}
 
 
 def _message_item(message: MessageRow) -> dict[str, Any]:
@@ -282,6 +325,25 @@ ROUTES = (
         summary="add messages to a conversation",
         request_model=ItemsCreate,
         response_model=ItemList,
+        tag="openai",
+    ),
+    ApiRoute(
+        method="GET",
+        path=f"{_ONE}/items/{{item}}",
+        access=KeyAccess("read"),
+        handler=get_item,
+        summary="show an item of a conversation",
+        response_model=ConversationItem,
+        tag="openai",
+    ),
+    ApiRoute(
+        method="DELETE",
+        path=f"{_ONE}/items/{{item}}",
+        access=KeyAccess("chat"),
+        handler=remove_item,
+        summary="delete an item that no turn has had",
+        response_model=ConversationObject,
+        error_responses={409: "a turn has had the item"},
         tag="openai",
     ),
 )

@@ -203,6 +203,33 @@ async def test_a_conversation_has_metadata_and_items(responses_gateway: Response
         await conversations.create(extra_body={"agent": "nobody"})
 
 
+async def test_single_items_are_shown_and_deleted_until_a_turn_has_them(
+    responses_gateway: ResponsesGateway,
+) -> None:
+    """The agent does not get a deleted item; what it has had stays, and the error says so."""
+    conversations: Any = responses_gateway.client.conversations
+    items = conversations.items
+    given = [{"type": "message", "role": "user", "content": text} for text in ("a secret", "a rhyme")]
+    made = await conversations.create(items=given, metadata={"topic": "items"})
+    secret, rhyme = [item async for item in items.list(made.id, order="asc")]
+    assert await items.retrieve(secret.id, conversation_id=made.id) == secret
+    left = await items.delete(secret.id, conversation_id=made.id)
+    assert (left.id, left.metadata) == (made.id, {"topic": "items"})
+    with pytest.raises(openai.NotFoundError, match="no such item"):
+        await items.retrieve(secret.id, conversation_id=made.id)
+    await responses_gateway.client.responses.create(model="default", input="go on", conversation=made.id)
+    asked = str(responses_gateway.model.bodies[-1]["messages"][-1]["content"])
+    assert "a rhyme" in asked
+    assert "a secret" not in asked
+    for item in [one async for one in items.list(made.id)]:
+        assert (await items.retrieve(item.id, conversation_id=made.id)).id == item.id
+        with pytest.raises(openai.ConflictError, match="the agent has had this item"):
+            await items.delete(item.id, conversation_id=made.id)
+    other = await conversations.create()
+    with pytest.raises(openai.NotFoundError):
+        await items.retrieve(rhyme.id, conversation_id=other.id)
+
+
 async def test_a_file_is_uploaded_and_sent_by_its_id(responses_gateway: ResponsesGateway) -> None:
     """The stock client uploads, lists, reads, sends and deletes a file; the same key is the same upload."""
     files = responses_gateway.client.files
