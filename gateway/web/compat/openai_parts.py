@@ -25,6 +25,9 @@ from gateway.web.http.route import ApiCall
 _DATA_URL = re.compile(
     r"data:([a-z]{1,40}/[a-z0-9.+-]{1,80})?(?:;[a-z0-9-]{1,40}=[^;,]{1,80}){0,5};base64,", re.IGNORECASE
 )
+URL_MARKS = (":", "?")
+"""What URLs have, also links to files without an origin, and base64 has not."""
+
 IMAGE_HEAD = 12_000
 """Characters of base64 that say whether bytes are an image."""
 
@@ -103,6 +106,8 @@ async def save_files(
 
 def _to_attachment(number: int, part: InputContentPart, pointer: str) -> AttachmentCreate:
     file, url = part.file or InlineFile(), part.url
+    if part.picture is None and not any(mark in url for mark in URL_MARKS):
+        return AttachmentCreate(name=file.filename or f"file-{number}.bin", content=url)
     found = _DATA_URL.match(url)
     if found is not None:
         kind, content = (found[1] or "").lower(), url[found.end() :]

@@ -172,15 +172,16 @@ async def test_files_of_a_message_after_the_results_arrive_too(
     assert camera_gateway.model.requests == asked_before
 
 
-async def test_a_file_of_a_result_is_in_the_inbox(camera_gateway: CameraGateway) -> None:
-    """The model gets its path, and the response lists it as an upload that can be read."""
+@pytest.mark.parametrize("data", [NOTES, NOTES.rpartition(",")[2]], ids=["url", "base64"])
+async def test_a_file_of_a_result_is_in_the_inbox(camera_gateway: CameraGateway, data: str) -> None:
+    """The model gets its path, and the response lists it as an upload; base64 needs no `data:`."""
     client: Any = camera_gateway.client
     tool = {"type": "function", "name": "camera", "parameters": PARAMETERS, "strict": False}
     first = await client.responses.create(model="default", input="take a picture", tools=[tool])
-    output = [{"type": "input_file", "filename": "notes.txt", "file_data": NOTES}]
+    output = [{"type": "input_file", "filename": "notes.txt", "file_data": data}]
     result = {"type": "function_call_output", "call_id": first.output[-1].call_id, "output": output}
     second = await client.responses.create(model="default", input=[result])
-    assert "[attached: inbox/notes.txt" in str(camera_gateway.model.bodies[-1]["messages"][-1])
+    assert "[attached: inbox/notes" in str(camera_gateway.model.bodies[-1]["messages"][-1])
     (item,) = (await client.responses.input_items.list(second.id)).data
     (part,) = item.output
     assert (part.type, part.filename) == ("input_file", "notes.txt")
