@@ -15,13 +15,14 @@ class ClientRequest:
     """The part of a request that is stored with its turn.
 
     `instructions` are added to the agent's, for this turn alone. `tools` are offered to the model beside the
-    agent's own; the client executes them. The answer has the `output_format`. `required_tool` and
-    `single_calls` are those of `TurnInput`. `echo` is what responses repeat to the client. The turn of a
-    `heartbeat` may end without a message.
+    agent's own; the client executes them. `called_tools` are those whose results came with the request. The
+    answer has the `output_format`. `required_tool` and `single_calls` are those of `TurnInput`. `echo` is
+    what responses repeat to the client. The turn of a `heartbeat` may end without a message.
     """
 
     instructions: str = ""
     tools: tuple[ToolSpec, ...] = ()
+    called_tools: tuple[str, ...] = ()
     output_format: OutputFormat | None = None
     required_tool: str = ""
     single_calls: bool = False
@@ -54,6 +55,7 @@ class ClientRequest:
         stored = {
             "instructions": self.instructions,
             "tools": tools,
+            "called_tools": list(self.called_tools),
             "output_format": asdict(self.output_format) if self.output_format else None,
             "required_tool": self.required_tool,
             "single_calls": self.single_calls,
@@ -74,6 +76,7 @@ class ClientRequest:
         return cls(
             instructions=stored.get("instructions", ""),
             tools=tools,
+            called_tools=tuple(stored.get("called_tools", ())),
             output_format=_parse_format(stored.get("output_format")),
             required_tool=stored.get("required_tool", ""),
             single_calls=stored.get("single_calls", False),

@@ -135,12 +135,10 @@ class ToolExecutor(Tools):
 
     @cached_property
     def _specs(self) -> Sequence[ToolSpec]:
+        listed = [tool for tool in self._tools.values() if tool.is_listed]
         if len(self._contexts) < SEVERAL:
-            return [tool.spec(self._context) for tool in self._tools.values()]
-        return [
-            _with_workspace_argument(tool.spec(self._context), tool, self._contexts)
-            for tool in self._tools.values()
-        ]
+            return [tool.spec(self._context) for tool in listed]
+        return [_with_workspace_argument(tool.spec(self._context), tool, self._contexts) for tool in listed]
 
     def list(self) -> Sequence[ToolSpec]:
         """Return the tools of this turn."""

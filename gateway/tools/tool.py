@@ -148,6 +148,9 @@ class Tool:
     validate: Callable[[Mapping[str, Any], Mapping[str, Any]], None] | None = None
     """Raises InvalidArguments for arguments that do not match the schema; None: `validate_arguments`."""
 
+    is_listed: bool = True
+    """Whether the model may call it; calls that were made of one that it may not still get their results."""
+
     jobs: JobCalls | None = None
     """How its calls, which the gateway makes, become background jobs; None: they end with their turn."""
 

@@ -60,7 +60,7 @@ class CallExecutor:
         if decision is not None and not decision.approved:
             return stored.tool_return(call, denial_message(decision), "denied")
         name, identity = call["tool_name"], call["tool_call_id"]
-        if name not in self._names:
+        if name not in self._names and decision is None:
             known = ", ".join(sorted(self._names))
             return self._refuse(call, f"Unknown tool name: {name!r}. Available tools: {known}")
         try:

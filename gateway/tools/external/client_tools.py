@@ -26,7 +26,9 @@ def with_client_tools(open_others: OpenExternalTools) -> OpenExternalTools:
     async def open_with_request(context: ToolContext) -> AsyncIterator[ExternalTools]:
         request = ClientRequest.parse(context.turn.request)
         async with open_others(context) as others:
-            tools = {**others.tools, **{spec.name: _client_tool(spec) for spec in request.tools}}
+            called = {name: _called_tool(name) for name in request.called_tools}
+            offered = {spec.name: _client_tool(spec) for spec in request.tools}
+            tools = {**called, **others.tools, **offered}
             notes = (*others.notes, request.instructions) if request.instructions else others.notes
             yield replace(others, tools=tools, notes=notes)
 
@@ -43,6 +45,12 @@ def _client_tool(spec: ToolSpec) -> Tool:
         uses_workspace=False,
         validate=_accept,
     )
+
+
+def _called_tool(name: str) -> Tool:
+    """Return a tool that the client offers no more; its calls that were made have their results."""
+    spec = ToolSpec(name=name, description="", schema={"type": "object", "properties": {}})
+    return replace(_client_tool(spec), is_listed=False)
 
 
 def _accept(_schema: Mapping[str, Any], _args: Mapping[str, Any]) -> None:

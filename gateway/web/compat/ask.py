@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -29,8 +29,8 @@ from gateway.web.compat.client_calls import (
     ClientCalls,
     answer_calls,
     are_awaited,
+    cancel_abandoned,
     until_client_calls,
-    waits_for_client,
 )
 from gateway.web.compat.openai_messages import InputMessage
 from gateway.web.compat.openai_requests import (
@@ -167,12 +167,17 @@ async def ask(
 
 
 async def resume(
-    call: ApiCall[Any, Any], sent: Sequence[InputMessage], *, agent: str, pointer: str
+    call: ApiCall[Any, Any],
+    sent: Sequence[InputMessage],
+    *,
+    agent: str,
+    pointer: str,
+    request: ClientRequest,
 ) -> SubmittedTurn | None:
     """Give a turn the results of its client's tools at the end of the messages, and follow it from there.
 
-    A message after them is for the same turn. Returns None if no turn waits for results among the messages;
-    raises HttpProblem.
+    A message after them is for the same turn, which goes on with the `request`. Returns None if no turn waits
+    for results among the messages; raises HttpProblem.
     """
     results, said = last_tool_results(sent), last_user_messages(without_instructions(sent))
     if not results:
@@ -180,7 +185,7 @@ async def resume(
     message = last_user_input(sent, standalone=False, pointer=pointer) if said else None
     if message is not None and not await are_awaited(call, results, message.text):
         return None
-    answered = await answer_calls(call, sent, results, pointer, message)
+    answered = await answer_calls(call, sent, results, pointer=pointer, request=request, message=message)
     return SubmittedTurn(
         turn=answered[0].turn,
         conversation=answered[0].conversation,
@@ -191,21 +196,6 @@ async def resume(
         repeated=True,
         answered=[one.id for one in answered],
     )
-
-
-async def cancel_abandoned(call: ApiCall[Any, Any], conversation: str, *, before: str) -> None:
-    """Cancel turns that wait for results of their client only, because it sent a message instead.
-
-    They are those that are queued before the message's turn, so that a repeated request does the same.
-    """
-    async with call.context.database.read() as connection:
-        queue = await store.list_open(connection, conversation)
-        ids = [turn.id for turn in queue]
-        earlier = queue[: ids.index(before)] if before in ids else []
-        waiting = [turn for turn in earlier if turn.state is TurnState.WAITING]
-        abandoned = [turn.id for turn in waiting if await waits_for_client(connection, turn.id)]
-    for turn in abandoned:
-        await turns.cancel_turn(replace(call, path={"id": turn}))
 
 
 async def _last_position(call: ApiCall[Any, Any], conversation: str | None) -> int:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from delivery.database.engine import Connection
+from gateway.agents.client_request import ClientRequest
 from gateway.conversations.approvals import AlreadyDecided
 from gateway.conversations.questions import ANSWERED, CLIENT_TOOL, InvalidAnswer
 from gateway.conversations.submissions.submission import Submission
 from gateway.store.conversations import conversations, messages
+from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as store
+from gateway.store.turns import turn_requests
+from gateway.store.turns import turns as turn_store
 from gateway.store.turns.approvals import Approval
 from gateway.web.api import turns
 from gateway.web.compat import openai_ids
@@ -63,14 +67,16 @@ async def answer_calls(
     call: ApiCall[Any, Any],
     sent: Sequence[InputMessage],
     results: Sequence[InputMessage],
+    *,
     pointer: str,
+    request: ClientRequest,
     message: UserInput | None = None,
 ) -> Sequence[Approval]:
     """Give a turn the results of its client's tools, all that it waits for, and the message after them.
 
-    `results` are those of the messages that the client `sent`. The files of the message come with the last
-    result. Returns all calls of their round, in order: a person can have answered some of them. The same
-    results again change nothing. Raises HttpProblem.
+    `results` are those of the messages that the client `sent`. The turn goes on with the `request`, and the
+    files of the message come with the last result. Returns all calls of their round, in order: a person can
+    have answered some of them. The same results again change nothing. Raises HttpProblem.
     """
     given = {_require_call(one, pointer): one for one in results}
     files = {id_: read_files(placed_parts(sent, [one], pointer)) for id_, one in given.items()}
@@ -87,12 +93,29 @@ async def answer_calls(
     if missing:
         raise invalid_field(pointer, f"the results of these calls are missing too: {', '.join(missing)}")
     saved = await _save_files(call, files, message, pointer)
+    answered = next(
+        calls for calls in reversed(to_rounds(approvals)) if any(one.id in given for one in calls)
+    )
+    if any(one.state == "pending" for one in found):
+        await _replace_request(call, found[0].turn, request, answered)
     for one in found:
         if message is not None and one is found[-1]:
             # The last result continues the turn, which then has to find the message.
             await _queue_message(call, one, message.text, message_key(results))
         await _answer(call, one, given[one.id].text, saved[one.id], pointer)
-    return next(calls for calls in reversed(to_rounds(approvals)) if any(one.id in given for one in calls))
+    return answered
+
+
+async def _replace_request(
+    call: ApiCall[Any, Any], turn: str, request: ClientRequest, answered: Sequence[Approval]
+) -> None:
+    """Let a turn go on with the tools, instructions and form of the request that has the results."""
+    names = dict.fromkeys(one.args["name"] for one in answered)
+    async with call.context.database.begin() as connection:
+        row = await turn_store.get(connection, call.account, turn)
+        echo = ClientRequest.parse(row.request if row else None).echo
+        following = replace(request, called_tools=tuple(names), echo=echo)
+        await turn_requests.set_request(connection, turn, following.to_json() or {})
 
 
 async def _save_files(
@@ -145,10 +168,25 @@ def to_rounds(approvals: Sequence[Approval]) -> list[list[Approval]]:
     return [[one for _, one in group] for _, group in groupby(numbered, key=lambda pair: pair[0])]
 
 
-async def waits_for_client(connection: Connection, turn: str) -> bool:
+async def _waits_for_client(connection: Connection, turn: str) -> bool:
     """Return whether a turn waits for results of its client's tools, and for nothing else."""
     pending = [one for one in await store.list_for_turn(connection, turn) if one.state == "pending"]
     return bool(pending) and all(one.tool == CLIENT_TOOL for one in pending)
+
+
+async def cancel_abandoned(call: ApiCall[Any, Any], conversation: str, *, before: str) -> None:
+    """Cancel turns that wait for results of their client only, because it sent a message instead.
+
+    They are those that are queued before the message's turn, so that a repeated request does the same.
+    """
+    async with call.context.database.read() as connection:
+        queue = await turn_store.list_open(connection, conversation)
+        ids = [turn.id for turn in queue]
+        earlier = queue[: ids.index(before)] if before in ids else []
+        waiting = [turn for turn in earlier if turn.state is TurnState.WAITING]
+        abandoned = [turn.id for turn in waiting if await _waits_for_client(connection, turn.id)]
+    for turn in abandoned:
+        await turns.cancel_turn(replace(call, path={"id": turn}))
 
 
 async def _queue_message(call: ApiCall[Any, Any], approval: Approval, text: str, key: str) -> None:

@@ -125,7 +125,8 @@ async def complete(call: ApiCall[ChatCompletionCreate, NoContent]) -> ChatComple
 async def _submit(call: ApiCall[ChatCompletionCreate, NoContent]) -> SubmittedTurn:
     """Queue the request's turn, or continue the one that waits for the results of the client's tools."""
     body, pointer = call.body, "/messages"
-    if continued := await resume(call, body.messages, agent=body.model, pointer=pointer):
+    request = body.client_request()
+    if continued := await resume(call, body.messages, agent=body.model, pointer=pointer, request=request):
         return continued
     given = last_user_input(body.messages, standalone=body.conversation is None, pointer=pointer)
     return await ask(
@@ -136,7 +137,7 @@ async def _submit(call: ApiCall[ChatCompletionCreate, NoContent]) -> SubmittedTu
         files=[*given.files, *await uploaded_files(call, given.uploads, pointer)],
         pointer=pointer,
         places=given.places,
-        request=body.client_request(),
+        request=request,
     )
 
 

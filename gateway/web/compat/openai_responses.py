@@ -172,7 +172,8 @@ async def _submit(call: ApiCall[ResponseCreate, NoContent]) -> SubmittedTurn:
     body, pointer = call.body, "/input"
     async with call.context.database.read() as connection:
         sent = await with_referenced(connection, call.account, body.messages)
-    if continued := await resume(call, sent, agent=body.model, pointer=pointer):
+    request = body.client_request()
+    if continued := await resume(call, sent, agent=body.model, pointer=pointer, request=request):
         return continued
     given = body.user_input(sent)
     return await ask(
@@ -183,7 +184,7 @@ async def _submit(call: ApiCall[ResponseCreate, NoContent]) -> SubmittedTurn:
         files=[*given.files, *await uploaded_files(call, given.uploads, pointer)],
         pointer=pointer,
         places=given.places,
-        request=body.client_request(),
+        request=request,
     )
 
 

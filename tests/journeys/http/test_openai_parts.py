@@ -106,6 +106,39 @@ async def test_each_response_reports_its_part_of_the_turn(client: AsyncOpenAI, s
     assert [one.usage.output_tokens for one in again if one.usage] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("form", ["completions", "responses"])
+async def test_the_turn_goes_on_with_what_the_next_request_says(
+    client: AsyncOpenAI, model: OpenAIServer, form: str
+) -> None:
+    """Its tools and instructions replace those before, as after a handoff; the old tool's result arrives."""
+    asked, begin = {"role": "user", "content": "walk"}, len(model.bodies)
+    if form == "completions":
+        create: Any = partial(client.chat.completions.create, model="default")
+        first = await create(messages=[{"role": "system", "content": "Be Ann."}, asked], tools=CHAT_TOOLS[:1])
+        message = first.choices[0].message
+        result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "done"}
+        said = [
+            {"role": "system", "content": "Be Bob."},
+            asked,
+            message.model_dump(exclude_none=True),
+            result,
+        ]
+        await create(messages=said, tools=CHAT_TOOLS[1:])
+    else:
+        create = partial(client.responses.create, model="default")
+        first = await create(input=[asked], instructions="Be Ann.", tools=RESPONSE_TOOLS[:1])
+        result = {"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "done"}
+        second = await create(input=[result], instructions="Be Bob.", tools=RESPONSE_TOOLS[1:])
+        assert (second.instructions, [tool.name for tool in second.tools]) == ("Be Bob.", ["other"])
+    body = model.bodies[begin + 1]
+    assert "Be Bob." in str(body["messages"][0])
+    assert "Be Ann." not in str(body["messages"])
+    names = {tool["function"]["name"] for tool in body["tools"]}
+    assert "other" in names
+    assert "step" not in names
+    assert (body["messages"][-1]["role"], body["messages"][-1]["content"]) == ("tool", "done")
+
+
 @pytest.mark.parametrize("mode", ["auto", "required"])
 @pytest.mark.parametrize("form", ["completions", "responses"])
 async def test_a_choice_of_allowed_tools_leaves_out_the_others(

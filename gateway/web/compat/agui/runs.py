@@ -71,8 +71,13 @@ async def _start(call: ApiCall[RunAgentInput, AgentQuery]) -> tuple[str, AsyncGe
     inputs = [message.to_input() for message in messages]
     now = messages[len(messages) - len(last_user_messages(inputs)) :]
     files = [file for message in now for file in _files(message)]
+    request = ClientRequest(
+        instructions=join_instructions(inputs, call.body.shown_context),
+        tools=tuple(tool.to_spec() for tool in call.body.tools or ()),
+    )
     if not files:
-        continued = await resume(call, inputs, agent=call.query.agent or "", pointer="/messages")
+        agent = call.query.agent or ""
+        continued = await resume(call, inputs, agent=agent, pointer="/messages", request=request)
         if continued is not None:
             return continued.turn, turn_events(call, continued)
     given = last_user_input(inputs, standalone=False, pointer="/messages", has_files=bool(files))
@@ -84,10 +89,7 @@ async def _start(call: ApiCall[RunAgentInput, AgentQuery]) -> tuple[str, AsyncGe
         files=files,
         pointer="/messages",
         identity=run_identity(call.body.threadId, call.body.runId, repr(call.body.messages)),
-        request=ClientRequest(
-            instructions=join_instructions(inputs, call.body.shown_context),
-            tools=tuple(tool.to_spec() for tool in call.body.tools or ()),
-        ),
+        request=request,
     )
     return approvals.turn, turn_events(call, approvals)
 
