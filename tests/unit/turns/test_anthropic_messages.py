@@ -126,6 +126,17 @@ def test_roles_take_turns_and_results_name_their_calls() -> None:
     assert body["tools"][0]["name"] == "bash"
 
 
+def test_images_of_results_follow_all_results_in_one_message() -> None:
+    """The API refuses a message with anything before its results ("Handle tool calls")."""
+    calls = [tool_call({}, f"call_{number}", "camera") for number in (1, 2)]
+    results = [tool_return(call, "taken") for call in calls]
+    shown = user_prompt(["[images]", "[image: a.png]", image_item("image/png", "AAAA")])
+    messages = [request([user_prompt("look")]), response(*calls), request([*results, shown])]
+    last = sent_body(messages)["messages"][-1]
+    kinds = [block["type"] for block in last["content"]]
+    assert (last["role"], kinds) == ("user", ["tool_result", "tool_result", "text", "text", "image"])
+
+
 def test_an_answer_that_breaks_off_is_an_error() -> None:
     """A stream that ends before the message does is no complete answer."""
     with pytest.raises(ModelUnreachable):
