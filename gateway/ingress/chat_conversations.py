@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import structlog
 
 from channels.message import Address, PermissionsChanged, RoomKind
 from delivery.broker.port import WorkQueue
+from delivery.database.engine import Connection
 from delivery.deliveries import destinations
 from delivery.deliveries import routes as delivery_store
 from delivery.deliveries.ordering import reopen
@@ -41,13 +44,18 @@ async def reopen_chat(tx: Transaction, account: str, address: Address) -> None:
         tx.wake(WorkQueue.DELIVER, address.destination, account=account)
 
 
-async def end_waits_in(tx: Transaction, account: str, change: PermissionsChanged) -> None:
-    """Try again at once what waits for long in the rooms where the bot's permissions changed."""
-    for target in await destinations.list_waiting_targets(tx.connection, change.channel):
-        address = Address.decode(target)
-        if change.extras.items() <= address.extras.items():
-            await destinations.end_waits(tx.connection, address.destination)
-            tx.wake(WorkQueue.DELIVER, address.destination, account=account)
+async def list_waiting(connection: Connection, change: PermissionsChanged) -> set[str]:
+    """Return the destinations at which something waits for long, of those where permissions changed."""
+    targets = await destinations.list_waiting_targets(connection, change.channel)
+    addresses = map(Address.decode, targets)
+    return {one.destination for one in addresses if change.extras.items() <= one.extras.items()}
+
+
+async def end_waits(tx: Transaction, account: str, found: Iterable[str]) -> None:
+    """Try again at once what waits for long at these destinations."""
+    for destination in sorted(found):
+        await destinations.end_waits(tx.connection, destination)
+        tx.wake(WorkQueue.DELIVER, destination, account=account)
 
 
 async def get_or_create_thread(

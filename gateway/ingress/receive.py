@@ -35,7 +35,13 @@ from gateway.conversations.titles import NO_TEXT
 from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_bot, is_room_known
 from gateway.ingress.admission import Admission
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
-from gateway.ingress.chat_conversations import end_waits_in, get_or_create_thread, get_thread, reopen_chat
+from gateway.ingress.chat_conversations import (
+    end_waits,
+    get_or_create_thread,
+    get_thread,
+    list_waiting,
+    reopen_chat,
+)
 from gateway.ingress.commands.chat_commands import ChatCommands, parse, to_command
 from gateway.ingress.confidential_replies import ConfidentialReplies, ConfidentialReply
 from gateway.ingress.inbound import AfterCommit, InboundMessage
@@ -351,22 +357,27 @@ class UpdateHandler:
                 await delete_message(tx, context.record.account, deletion)
 
     async def _on_room_change(self, context: ChannelContext, change: RoomChange) -> None:
-        if isinstance(change, RoomMigrated):
-            await self._on_room_migrated(context, change)
-        else:
-            await self._on_rooms_reopened(context, change)
+        match change:
+            case RoomMigrated():
+                await self._on_room_migrated(context, change)
+            case RoomReopened():
+                await self._on_room_reopened(context, change)
+            case PermissionsChanged():
+                await self._on_permissions_changed(context, change)
 
-    async def _on_rooms_reopened(
-        self, context: ChannelContext, change: RoomReopened | PermissionsChanged
-    ) -> None:
-        """Send a room what it has missed, or several what waits there for a permission."""
+    async def _on_room_reopened(self, context: ChannelContext, reopened: RoomReopened) -> None:
+        """Send a room what it has missed."""
         async with self._transactions.begin("reception") as tx:
-            if not await self._is_new(tx, context, change.key):
-                return
-            if isinstance(change, RoomReopened):
-                await reopen_chat(tx, context.record.account, change.address)
-            else:
-                await end_waits_in(tx, context.record.account, change)
+            if await self._is_new(tx, context, reopened.key):
+                await reopen_chat(tx, context.record.account, reopened.address)
+
+    async def _on_permissions_changed(self, context: ChannelContext, change: PermissionsChanged) -> None:
+        """Try again what waits for a permission; a change that concerns nothing of it writes nothing."""
+        async with self._transactions.database.read() as connection:
+            found = await list_waiting(connection, change)
+        if found:
+            async with self._transactions.begin("reception") as tx:
+                await end_waits(tx, context.record.account, found)
 
     async def _on_room_migrated(self, context: ChannelContext, migration: RoomMigrated) -> None:
         """Move what belongs to a room to its new id; settings in `dovecote.toml` still name the old one."""
