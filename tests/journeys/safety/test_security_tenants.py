@@ -60,7 +60,7 @@ NEEDS_MORE = {
     "/accounts/me/channels/{id}/installations/{installation}",
     "/accounts/me/persons/{id}/budget",  # persons begin with a message in a chat; test_preconditions.py asks
     "/accounts/me/workspaces/{id}/uploads/{upload}",  # test_workspace_uploads.py asks for both
-    "/v1/conversations/{id}/items/{item}",  # two ids of different kinds; test_openai_responses.py asks for both
+    "/v1/conversations/{id}/items/{item}",  # its ids differ; test_openai_responses.py has both
     "/views/{link}/{path:(?s:.+)}",  # a link is signed, and leads to a sandbox that exposes a port
 }
 """Read routes whose own account's answer is not asked for here."""
