@@ -113,12 +113,21 @@ class AttachmentFetcher:
     async def _of_answer(
         self, turn: Turn, environment: Environment, approval: Approval
     ) -> FetchedAttachments:
+        """Fetch the files of an answer: those that are shown to the model as images need no workspace."""
         rows = [
-            await self._receive_one(turn, environment, f"{approval.id} {place}", attachment)
+            await self._receive_one(
+                turn, environment, f"{approval.id} {place}", attachment, in_inbox=not _is_shown(attachment)
+            )
             for place, attachment in enumerate(approval.files or ())
         ]
-        images = await self._images(rows, f" of {approval.id}")
-        return FetchedAttachments(lines=tuple(map(render_line, rows)), images=images)
+        origin = f" of {approval.id}"
+        lines = [
+            f"[image {row.name}{origin}, {row.type}, follows]"
+            if is_model_image(row) and not row.path
+            else render_line(row)
+            for row in rows
+        ]
+        return FetchedAttachments(lines=tuple(lines), images=await self._images(rows, origin))
 
     async def _of_messages(self, turn: Turn, environment: Environment) -> FetchedAttachments:
         async with self._transactions.database.read() as connection:
@@ -167,14 +176,22 @@ class AttachmentFetcher:
                 await post_notice(tx, turn.conversation, text, turn=turn.id, message=message)
 
     async def _receive_one(
-        self, turn: Turn, environment: Environment, place: str, attachment: Mapping[str, Any]
+        self,
+        turn: Turn,
+        environment: Environment,
+        place: str,
+        attachment: Mapping[str, Any],
+        *,
+        in_inbox: bool = True,
     ) -> FileRow:
         """Return an attachment's row, fetching it unless an earlier attempt did."""
         identity = sha256(f"in\n{turn.id}\n{place}".encode()).hexdigest()
         async with self._transactions.database.read() as connection:
             row = await store.get_by_identity(connection, turn.conversation, identity)
         if row is None:
-            row = await self._register(turn, environment, identity, attachment)
+            name = media_types.sanitize_name(str(attachment.get("name", "")))
+            path = await self._free_path(environment, name) if in_inbox else ""
+            row = await self._register(turn, identity, attachment, name=name, path=path)
         if row.state is FileState.ARRIVING:
             await self._fetch_one(turn, environment, row, attachment)
             async with self._transactions.database.read() as connection:
@@ -182,10 +199,9 @@ class AttachmentFetcher:
         return row
 
     async def _register(
-        self, turn: Turn, environment: Environment, identity: str, attachment: Mapping[str, Any]
+        self, turn: Turn, identity: str, attachment: Mapping[str, Any], *, name: str, path: str
     ) -> FileRow:
         """Insert an attachment's row with its path in the inbox, before fetching it."""
-        name = media_types.sanitize_name(str(attachment.get("name", "")))
         row = FileRow(
             id=new_id("fil"),
             account=turn.account,
@@ -193,7 +209,7 @@ class AttachmentFetcher:
             turn=turn.id,
             state=FileState.ARRIVING,
             identity=identity,
-            path=await self._free_path(environment, name),
+            path=path,
             name=name,
             type=str(attachment.get("type") or media_types.BINARY)[:120],
             size=_size(attachment),
@@ -362,6 +378,11 @@ def render_line(row: FileRow) -> str:
         return f"[attached image: {row.name}, {size}; there is no workspace for it]"
     large = row.type in media_types.IMAGES and row.size > MAX_IMAGE_BYTES
     return f"[attached: {row.path}, {size}{'; too large to be passed to the model' if large else ''}]"
+
+
+def _is_shown(attachment: Mapping[str, Any]) -> bool:
+    """Return whether a stored file is an image that is passed to models."""
+    return attachment.get("type") in media_types.IMAGES and _size(attachment) <= MAX_IMAGE_BYTES
 
 
 def _size(attachment: Mapping[str, Any]) -> int:

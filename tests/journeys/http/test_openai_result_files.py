@@ -122,7 +122,7 @@ async def test_the_model_sees_the_image_of_a_result(camera_gateway: CameraGatewa
     body = camera_gateway.model.bodies[-1]
     result, shown = body["messages"][-2:]
     assert result["role"] == "tool"
-    assert str(result["content"]).startswith("here it is\n[attached: inbox/picture-1")
+    assert str(result["content"]).startswith("here it is\n[image picture-1.png of apr_")
     assert shown["role"] == "user"
     assert images_of(body) == [ADDRESS]
     asked_before = camera_gateway.model.requests
