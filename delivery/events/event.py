@@ -22,6 +22,7 @@ class EventType(StrEnum):
     TURN_STARTED = "turn.started"
     TURN_RESTARTED = "turn.restarted"
     TURN_RETRYING = "turn.retrying"
+    TURN_WAITING = "turn.waiting"
     TURN_COMPLETED = "turn.completed"
     TURN_FAILED = "turn.failed"
     TURN_CANCELLED = "turn.cancelled"

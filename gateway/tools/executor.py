@@ -51,6 +51,7 @@ from gateway.tools.screens.computer import computer
 from gateway.tools.step_results import event_data, interrupted_result, recorded_result
 from gateway.tools.tool import SEVERAL, InvalidArguments, Tool, ToolContext, validate_arguments
 from sandbox.errors import SandboxError
+from sandbox.lifecycle.waits import Wait, reported_wait
 
 log = structlog.get_logger(__name__)
 
@@ -330,7 +331,8 @@ class ToolExecutor(Tools):
                 context = replace(context, answer=answer, answer_files=self._files_of(call))
             if tool.uses_workspace:
                 trees, environments = context.files.trees, context.environments
-                await trees.begin(context.turn, environments or {"": context.environment})
+                with reported_wait(Wait.LOADING):
+                    await trees.begin(context.turn, environments or {"": context.environment})
             given, key = _without_workspace_argument(args, context), _call_key(context.turn.id, call)
             async with self._live_output.of_call(call) as listener:
                 result = await tool.run(replace(context, on_output=listener), given, key)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
-from channels.message import ToolStep
+from channels.message import StepState, ToolStep
+from delivery.background import log_errors
 from delivery.broker.port import Lease
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
@@ -45,6 +47,7 @@ from gateway.turns.deltas import Deltas
 from gateway.turns.file_saving import render_unsaved
 from gateway.turns.histories import History, HistoryCache
 from gateway.turns.turn_end import emit_merged, end_turn
+from sandbox.lifecycle.waits import Wait, reported_wait, waits_reported_to
 
 
 class TurnAttempt:
@@ -92,6 +95,35 @@ class TurnAttempt:
         self.end_state: TurnState | None = None
         self.has_successor = True
         """False when no other turn of the conversation was open as this one was settled."""
+
+    @asynccontextmanager
+    async def with_waits_shown(self) -> AsyncIterator[None]:
+        """Show what the turn waits for in the block, if it takes long: an event, and a step in chats."""
+        reports: dict[Wait, asyncio.Task[None]] = {}
+        ended = False
+
+        def on_wait(wait: Wait, begins: bool) -> None:  # noqa: FBT001 - as OnWait has it
+            if self.show_step is not None:
+                state = StepState.RUNNING if begins else StepState.DONE
+                self.show_step(ToolStep(id=f"wait:{wait}", title=wait, state=state))
+            # Said once: each file of a bucket may be waited for. Not by what outlives the turn.
+            if begins and wait not in reports and not ended:
+                reports[wait] = asyncio.create_task(self._report_wait(wait))
+
+        try:
+            with waits_reported_to(on_wait):
+                yield
+        finally:
+            ended = True
+            for report in reports.values():
+                report.cancel()
+            await asyncio.gather(*reports.values(), return_exceptions=True)
+
+    async def _report_wait(self, wait: Wait) -> None:
+        with log_errors("turn.wait", turn=self.turn.id), suppress(LeaseLost):
+            async with self.begin("turn.wait", runs_again=True) as tx:
+                data = {"attempt": self.turn.attempt, "reason": str(wait)}
+                tx.emit(Event.now(EventType.TURN_WAITING, self.turn.conversation, data, turn=self.turn.id))
 
     def ensure_held(self) -> None:
         """Raise LeaseLost unless this process certainly still holds the conversation's lease."""
@@ -144,7 +176,8 @@ class TurnAttempt:
         if self._save_files is not None:
             self._unsaved = await self._save_files()
         if self._file_collector is not None:
-            await self._file_collector.trees.keep(self.turn)
+            with reported_wait(Wait.SAVING):
+                await self._file_collector.trees.keep(self.turn)
 
     async def renew_approvals(self, decided: Sequence[Approval]) -> bool:
         """Request approvals again if the sandbox was changed since; returns whether the turn waits again."""

@@ -212,7 +212,7 @@ class TurnWorker:
             show_step=display.show_step if display else None,
         )
         try:
-            async with deltas:
+            async with deltas, attempt.with_waits_shown():
                 await self._run_bounded(claim, attempt, lease)
         except TurnCancelled:
             attempt.keep_partial_text()

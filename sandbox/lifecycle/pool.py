@@ -36,6 +36,7 @@ from sandbox.lifecycle.reservations import (
     wake,
 )
 from sandbox.lifecycle.services import SandboxServices
+from sandbox.lifecycle.waits import Wait, reported_wait
 from sandbox.model import ExecResult, SandboxId, SandboxSpec
 from sandbox.port import Sandbox
 from sandbox.workspaces.syncer import WorkspaceSync
@@ -113,14 +114,16 @@ class Pool:
                 await self._restart_services(held)
             done = await work(sandbox)
             if sync is not None and not read_only:
-                await _push_after(sync, request.spec, done)
+                with reported_wait(Wait.SAVING):
+                    await _push_after(sync, request.spec, done)
             return done
 
     async def _sync_once(self, opened: _OpenSandbox, workspace_sync: WorkspaceSync) -> None:
         """Sync the workspace store into the sandbox before its first use in a turn."""
         async with opened.sync_lock:
             if not opened.synced:
-                await workspace_sync.sync(opened.sandbox, opened.spec)
+                with reported_wait(Wait.LOADING):
+                    await workspace_sync.sync(opened.sandbox, opened.spec)
                 opened.synced = True
             opened.unsynced = True
 
@@ -163,7 +166,8 @@ class Pool:
         async with self.backend.locks.shared(spec.label):
             held = self._open.get(spec.label)
             async with held.sync_lock if held is not None else asyncio.Lock():
-                await workspace_sync.sync(sandbox, spec)
+                with reported_wait(Wait.SAVING):
+                    await workspace_sync.sync(sandbox, spec)
                 if held is not None:
                     held.unsynced = False
 
@@ -216,6 +220,10 @@ class Pool:
 
         The caller holds the lock. `gone` is a sandbox that it knows must not be used. Raises SandboxError.
         """
+        with reported_wait(Wait.SANDBOX):
+            return await self._acquire(request, gone)
+
+    async def _acquire(self, request: SandboxRequest, gone: SandboxId | None) -> Sandbox:
         deadline = asyncio.get_running_loop().time() + self._timeout
         while asyncio.get_running_loop().time() < deadline:
             try:

@@ -31,6 +31,7 @@ class Transcript:
             "message.received": self._received,
             "turn.restarted": self._restarted,
             "turn.retrying": self._retrying,
+            "turn.waiting": lambda about: self._line(f"… still {about.get('reason')}"),
             "turn.failed": self._failed,
             "turn.cancelled": lambda _about: self._line("■ cancelled"),
             "tool.called": lambda about: self._line(f"⚙ {render_tool_call(about)}"),

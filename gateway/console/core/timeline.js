@@ -34,6 +34,7 @@ export class Timeline {
   /** Add an event. */
   apply(event) {
     const [family] = event.type.split(".");
+    if (event.type !== "turn.waiting") this.items.delete(`w:${event.turn}`);
     READERS[event.type]?.(this, event, event.data ?? {});
     if (family === "turn") this.followTurn(event, event.data ?? {});
   }
@@ -162,6 +163,10 @@ const READERS = {
     timeline.dropDrafts(event.turn, () => true);
     const fields = { error: data.error ?? "", at: data.at, attempt: data.attempt ?? 0 };
     timeline.place(`r:${event.turn}`, { kind: "retry", ...fields, turn: event.turn, time: event.time });
+  },
+  "turn.waiting": (timeline, event, data) => {
+    const text = `Still ${data.reason ?? "waiting"}…`;
+    timeline.place(`w:${event.turn}`, { kind: "note", tone: "quiet", text, turn: event.turn, time: event.time });
   },
   "turn.undone": (timeline, event, data) => {
     timeline.branches.set(event.turn, { turn: event.turn, turns: data.turns ?? [event.turn], rerun: data.rerun });

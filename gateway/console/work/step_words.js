@@ -8,6 +8,7 @@ export const STEP_WORDS = {
   "turn.started": "Turn started",
   "turn.restarted": "Turn started again",
   "turn.retrying": "Attempt failed; another follows",
+  "turn.waiting": "Turn waits for its sandbox or files",
   "turn.completed": "Turn completed",
   "turn.failed": "Turn failed",
   "turn.cancelled": "Turn cancelled",

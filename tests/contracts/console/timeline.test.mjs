@@ -129,6 +129,20 @@ test("a turn that waits for another attempt shows why, until it goes on", () => 
   assert.deepEqual(kinds(timeline), []);
 });
 
+test("a long wait is shown until the turn goes on", () => {
+  const timeline = after(
+    event("turn.started", { attempt: 1 }),
+    event("tool.called", { call: "c1", name: "bash", args: {} }),
+    event("turn.waiting", { attempt: 1, reason: "starting the sandbox" }),
+    event("turn.waiting", { attempt: 1, reason: "loading the workspace" }),
+  );
+  assert.deepEqual(kinds(timeline), ["tool", "note"]);
+  assert.equal(timeline.list()[1].text, "Still loading the workspace…");
+  assert.deepEqual(timeline.open(), [{ turn: "trn_1", state: "running" }]);
+  timeline.apply(event("tool.completed", { call: "c1", name: "bash", ok: true }));
+  assert.deepEqual(kinds(timeline), ["tool"]);
+});
+
 test("a failed turn can be retried until it was", () => {
   const timeline = after(event("turn.failed", { attempt: 1, error: "HTTP 401" }));
   assert.equal(timeline.list()[0].retry, "trn_1");

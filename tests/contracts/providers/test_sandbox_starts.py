@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,25 +12,15 @@ from aiohttp import ClientSession
 
 from gateway.app import RunningGateway
 from in_process_gateway import gateway_in_process
+from silent_service import e2b_at, silent_service
 
 
 async def test_a_provider_that_hangs_delays_no_other_provider(tmp_path: Path) -> None:
     """While the only place for starts of one provider is taken, another one creates a sandbox at once."""
-    async with _silent_service() as (url, called, over):
-        env = {
-            "PATH": os.environ["PATH"],
-            "DOVECOTE_SANDBOX__STARTS": "1",
-            "DOVECOTE_SANDBOX__E2B__API_KEY": "e2b_key",
-            "DOVECOTE_SANDBOX__E2B__API_URL": url,
-            "DOVECOTE_SANDBOX__E2B__SANDBOX_URL": url,
-            "DOVECOTE_SANDBOX__E2B__HTTP_VERSION": "1.1",
-            "DOVECOTE_SANDBOX__E2B__REQUEST_TIMEOUT": "600",
-        }
+    async with silent_service() as (url, called, over):
         data = tmp_path / "data"
-        async with gateway_in_process(data, env) as running, _client(running, data) as http:
-            record = await _post(http, "/accounts/me/sandboxes", name="far", config={"provider": "e2b"})
-            config = {"model": "builtin:shell", "sandbox": record["id"]}
-            await _post(http, "/accounts/me/agents", name="far", config=config)
+        async with gateway_in_process(data, e2b_at(url)) as running, _client(running, data) as http:
+            await _create_far_agent(http)
             waiting = await _post(http, "/agents/far/turns", input="!echo far")
             async with asyncio.timeout(60):
                 await called.wait()
@@ -44,23 +33,39 @@ async def test_a_provider_that_hangs_delays_no_other_provider(tmp_path: Path) ->
     assert still["state"] == "running"
 
 
-@asynccontextmanager
-async def _silent_service() -> AsyncIterator[tuple[str, asyncio.Event, asyncio.Event]]:
-    """Serve a provider's API that answers no call; yields its URL, if it was called, and its end."""
-    called, over = asyncio.Event(), asyncio.Event()
+async def test_a_start_that_takes_long_is_shown_to_people(tmp_path: Path) -> None:
+    """An event says what the turn waits for, once, while it waits; a start at once has no such event."""
+    async with silent_service() as (url, _called, over):
+        data = tmp_path / "data"
+        async with gateway_in_process(data, e2b_at(url)) as running, _client(running, data) as http:
+            await _create_far_agent(http)
+            waiting = await _post(http, "/agents/far/turns", input="!echo far")
+            near = await _post(http, "/agents/default/turns", input="!echo near")
+            async with asyncio.timeout(60):
+                while not (found := await _waits(http, waiting)):  # noqa: ASYNC110 - over HTTP
+                    await asyncio.sleep(0.05)
+                await _wait_for_end(http, near["statusUrl"])
+            still = await _get(http, waiting["statusUrl"])
+            over.set()
+            await _post(http, f"/turns/{waiting['turnId']}/cancel")
+            await _wait_for_end(http, waiting["statusUrl"])
+            assert await _waits(http, waiting) == found
+            assert await _waits(http, near) == []
+    assert still["state"] == "running"
+    assert found == [{"attempt": 1, "reason": "starting the sandbox"}]
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readline()
-        called.set()
-        await over.wait()
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", called, over
-    finally:
-        over.set()
-        server.close()
+async def _create_far_agent(http: ClientSession) -> None:
+    record = await _post(http, "/accounts/me/sandboxes", name="far", config={"provider": "e2b"})
+    config = {"model": "builtin:shell", "sandbox": record["id"]}
+    await _post(http, "/accounts/me/agents", name="far", config=config)
+
+
+async def _waits(http: ClientSession, turn: Any) -> list[Any]:
+    """Return what the events of a turn say that it waits for."""
+    page = await _get(http, f"/conversations/{turn['conversationId']}/events")
+    events = [one.get("event", one) for one in page["items"]]
+    return [one["data"] for one in events if one["type"] == "turn.waiting"]
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from channels.telegram.simulator import Simulator
+from silent_service import e2b_at, silent_service
 from telegram_gateway import CHAT, send_and_wait, telegram_gateway, wait_for_message
 
 WAIT_FOR_FILE = "touch started; while [ ! -e go ]; do sleep 0.05; done"
@@ -84,3 +85,15 @@ async def test_a_room_sees_the_tools_that_run(platform: Simulator) -> None:
     await platform.wait_until(
         lambda: not [post for post in platform.messages(CHAT) if "sleep 300" in post.text], seconds=60
     )
+
+
+async def test_a_room_sees_that_a_sandbox_takes_long_to_start(tmp_path: Path) -> None:
+    """After `/verbose on` the status line shows what the command waits for."""
+    async with silent_service() as (url, _called, over):
+        env = e2b_at(url) | {"DOVECOTE_SANDBOX__PROVIDER": "e2b"}
+        async with telegram_gateway(tmp_path / "data", **env) as (platform, _process):
+            await send_and_wait(platform, "/verbose on", containing="Tools are shown here")
+            await platform.say(CHAT, "!echo far")
+            await wait_for_message(platform, "… starting the sandbox")
+            await send_and_wait(platform, "/stop", containing="Stopping 1 turn")
+            over.set()

@@ -145,6 +145,7 @@ async def _resume_with_second_attempt(socket: ClientSocket) -> None:
     await socket.send_control("subscribed", conversation="cnv_1", epoch="e", first_seq=1, last_seq=5)
     socket.seq = 5
     await socket.send_event("turn.restarted", attempt=2)
+    await socket.send_event("turn.waiting", attempt=2, reason="loading the workspace")
     await socket.send_event("message.completed", role="assistant", text="hello again")
     await socket.send_event("turn.failed", error="it broke")
 
@@ -154,7 +155,7 @@ def test_chat_survives_a_restart_and_reports_failure(gateway: FakeGateway, tmp_p
     gateway.scripts = [_disconnect_mid_answer, _resume_with_second_attempt]
     result = command(gateway, tmp_path, "chat", "hi")
     assert result.returncode == 1
-    assert "hello again\n" in result.stdout
+    assert "… still loading the workspace\nhello again\n" in result.stdout
     assert "it broke" in result.stdout
 
 
