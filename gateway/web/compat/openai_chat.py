@@ -134,7 +134,7 @@ async def _submit(call: ApiCall[ChatCompletionCreate, NoContent]) -> SubmittedTu
         agent=body.model,
         conversation=body.conversation_name,
         text=given.text,
-        files=[*given.files, *await uploaded_files(call, given.uploads, pointer)],
+        files=[*given.files, *await uploaded_files(call, given.uploads)],
         pointer=pointer,
         places=given.places,
         request=request,

@@ -175,14 +175,19 @@ async def delete_file(call: ApiCall[NoContent, NoContent]) -> FileDeleted:
     return FileDeleted(id=openai_ids.from_file(openai_ids.to_file(call.path["id"])))
 
 
-async def uploaded_files(call: ApiCall[Any, Any], ids: Sequence[str], pointer: str) -> list[AttachmentCreate]:
-    """Return the attachments that uploaded files are; raises HttpProblem for an unknown one."""
+async def uploaded_files(
+    call: ApiCall[Any, Any], uploads: Sequence[tuple[str, str]]
+) -> list[AttachmentCreate]:
+    """Return the attachments that uploaded files are, given with the fields that name them.
+
+    Raises HttpProblem for an unknown one.
+    """
     links = call.services.file_services.links
     found = []
-    for given in ids:
+    for place, given in uploads:
         row = await call.services.file_services.file_store.get(openai_ids.to_file(given))
         if row is None or row.account != call.account or row.sha256 is None:
-            raise invalid_field(pointer, f"there is no file {given!r} in this account")
+            raise invalid_field(place, f"there is no file {given!r} in this account")
         found.append(AttachmentCreate(name=row.name, url=str(links.to_response(row)["url"])))
     return found
 

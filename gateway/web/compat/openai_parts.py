@@ -34,14 +34,17 @@ IMAGE_HEAD = 12_000
 PlacedPart = tuple[str, InputContentPart]
 """A part with its pointer in the request."""
 
+PlacedUpload = tuple[str, str]
+"""The pointer of a part in the request, and the id of the uploaded file that it names."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartFiles:
-    """The inline files and links of parts with their `places`, and the ids of uploaded files."""
+    """The inline files and links of parts with their `places`, and uploaded files as (place, id)."""
 
     files: Sequence[AttachmentCreate] = ()
     places: Sequence[str] = ()
-    uploads: Sequence[str] = ()
+    uploads: Sequence[PlacedUpload] = ()
 
     @property
     def count(self) -> int:
@@ -72,7 +75,7 @@ def read_files(parts: Sequence[PlacedPart]) -> PartFiles:
     return PartFiles(
         files=[_to_attachment(number, part, place) for number, (place, part) in enumerate(with_files, 1)],
         places=[place for place, _ in with_files],
-        uploads=[part.file.file_id for _, part in parts if part.file is not None and part.file.file_id],
+        uploads=[(place, part.file.file_id) for place, part in parts if part.file and part.file.file_id],
     )
 
 
@@ -89,7 +92,7 @@ async def save_files(
 
     Their limits hold for all groups together. Raises HttpProblem.
     """
-    uploads = [await uploaded_files(call, one.uploads, pointer) for one in found]
+    uploads = [await uploaded_files(call, one.uploads) for one in found]
     inline = [file for one in found for file in one.files]
     places = [place for one in found for place in one.places]
     files = [*inline, *(file for group in uploads for file in group)]

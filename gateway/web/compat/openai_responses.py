@@ -181,7 +181,7 @@ async def _submit(call: ApiCall[ResponseCreate, NoContent]) -> SubmittedTurn:
         agent=body.model,
         conversation=await _conversation(call),
         text=given.text,
-        files=[*given.files, *await uploaded_files(call, given.uploads, pointer)],
+        files=[*given.files, *await uploaded_files(call, given.uploads)],
         pointer=pointer,
         places=given.places,
         request=request,

@@ -192,13 +192,14 @@ async def test_a_file_of_a_result_is_in_the_inbox(camera_gateway: CameraGateway,
 async def test_parts_that_the_model_would_not_get_are_refused(
     camera_gateway: CameraGateway, form: Form
 ) -> None:
-    """Bytes that are no image, unknown parts and other addresses name their part; too much is refused."""
+    """Bytes that are no image, unknown parts, uploads and addresses name their part; too much is refused."""
     give = await form.begin(camera_gateway.client)
     text = {"type": form.text, "text": "here"}
     wrong = [
         form.image("data:image/png;base64,bm8gaW1hZ2U="),
         {"type": "hologram"},
         form.image("https://example.org/cat.png"),
+        {"type": "input_file", "file_id": "file-unknown"},
     ]
     for part in wrong:
         with pytest.raises(openai.UnprocessableEntityError) as refused:
