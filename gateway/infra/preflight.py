@@ -121,15 +121,18 @@ def _is_other_file(file: Path, url: str) -> bool:
     return file.is_file() and file.stat().st_size > 0
 
 
+_RELEASED_LATER = ". If the other one's machine is gone, PostgreSQL releases its claim within half a minute"
+
+
 class DatabaseInUse(Exception):
     """Another gateway has claimed the database; a later start succeeds when that gateway has ended."""
 
     def __init__(self, url: str, error: DatabaseClaimed, replicas: int) -> None:
+        is_server = make_url(url).get_backend_name() != "sqlite"
         super().__init__(
             f"{_database_setting(url)}: {error}. With replicas = {replicas} they would end each other's "
             "background jobs. Stop the other gateway and start again, or set replicas (DOVECOTE_REPLICAS) to "
-            "the number of gateways in all of them. If the other one's machine is gone, PostgreSQL releases "
-            "its claim within half a minute"
+            f"the number of gateways in all of them{_RELEASED_LATER if is_server else ''}"
         )
 
 

@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from delivery.database.instance_claim import DatabaseClaimed, SessionsPooled, claim_database
+from gateway.infra.preflight import DatabaseInUse
 from gateway_process import GatewayProcess, gateway
 from nats_servers import free_ports
 
@@ -83,13 +84,21 @@ async def test_a_second_gateway_is_refused_with_words(tmp_path: Path) -> None:
     second = GatewayProcess(tmp_path / "second", env=env)
     async with gateway(tmp_path / "first", env=env) as first:
         await second.start(wait=False)
-        assert await second.wait_for_exit(60) == 1
+        assert await second.wait_for_exit(60) == 1  # the unit for systemd starts it again
         words = "\n".join(second.log)
         assert "another gateway uses this database" in words
         assert "DOVECOTE_REPLICAS" in words
+        assert "PostgreSQL" not in words
         await first.kill()
         await second.start()
         await second.stop()
+
+
+def test_a_claim_of_a_machine_that_is_gone_is_said_to_end() -> None:
+    """On PostgreSQL the claim lasts until the server notices that the machine is gone."""
+    error = DatabaseInUse("postgresql://gateway@db.example/gw", DatabaseClaimed("dovecote one 7"), 1)
+    assert str(error).startswith("database_url = db.example (DOVECOTE_DATABASE_URL): another gateway uses")
+    assert "PostgreSQL releases its claim within half a minute" in str(error)
 
 
 @asynccontextmanager

@@ -18,7 +18,6 @@ from typer.testing import Result
 from channels.telegram.simulator import simulate
 from command_line import run_command_line
 from commands import run_to_end
-from delivery.database.instance_claim import claim_database
 from gateway.config.load import load
 from openai_server import OpenAIServer, ScriptedTurn
 
@@ -247,18 +246,6 @@ async def test_a_start_before_its_servers_is_one_that_a_supervisor_repeats(
     assert code == 1, errors
     assert "Start that server or correct the URL" in errors
     assert f"RestartPreventExitStatus={code}\n" not in unit
-
-
-async def test_a_start_beside_another_gateway_is_one_that_a_supervisor_repeats(tmp_path: Path) -> None:
-    """After a machine failed, PostgreSQL releases its claim only later: the start says so, with code 1."""
-    url = f"sqlite+aiosqlite:///{tmp_path / 'shared.db'}"
-    words = ("serve", "--port", "0", "--data", "data")
-    async with claim_database(url, shared=False, owner="first"):
-        code, _output, errors = await run_to_end(*words, cwd=tmp_path, DOVECOTE_DATABASE_URL=url)
-    assert code == 1, errors
-    assert f"database_url = {tmp_path / 'shared.db'} (DOVECOTE_DATABASE_URL): another gateway uses" in errors
-    assert "Stop the other gateway and start again, or set replicas (DOVECOTE_REPLICAS)" in errors
-    assert "releases its claim within half a minute" in errors
 
 
 async def test_an_option_of_serve_selects_the_format_of_the_log(tmp_path: Path) -> None:
