@@ -32,6 +32,7 @@ _LOCK = (0x646F7665, 1)
 """The two numbers of the advisory lock; each database of a server has its own."""
 
 _RETRY_SECONDS = 0.2
+_RELEASE_SECONDS = 2.0
 CHECK_SECONDS = 5.0
 """Seconds between checks that the claim is still held."""
 
@@ -186,6 +187,11 @@ class _PostgresClaim(_Claim):
         return "; ".join(f"{name} at {address or 'this machine'}" for name, address in found) or "unknown"
 
     async def release(self) -> None:
+        if self._is_held and self._connection is not None:
+            # The server, and a pooler, end a closed session later: the next process would have to wait.
+            with suppress(DBAPIError, TimeoutError):
+                async with asyncio.timeout(_RELEASE_SECONDS):
+                    await self._connection.execute(select(func.pg_advisory_unlock_all()))
         await self._disconnect()
         await self._engine.dispose()
 

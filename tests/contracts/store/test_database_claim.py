@@ -12,8 +12,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
+from delivery.database.async_engine import create_async_engine
 from delivery.database.instance_claim import DatabaseClaimed, SessionsPooled, claim_database
 from gateway.infra.preflight import DatabaseInUse
 from gateway_process import GatewayProcess, gateway
@@ -21,6 +23,7 @@ from nats_servers import free_ports
 
 HOLD = """
 import asyncio, sys
+from delivery.database.async_engine import create_async_engine
 from delivery.database.instance_claim import claim_database
 
 async def hold():
@@ -159,6 +162,23 @@ async def test_a_pooler_of_transactions_is_refused_and_one_of_sessions_is_not(da
                     pytest.fail("both have the database")
         async with claimed(pooled, shared=True), claimed(pooled, shared=True):
             pass
+
+
+async def test_a_claim_that_ended_is_free_at_once(database_url: str) -> None:
+    """The server ends a closed session later, so the claim does not end with it."""
+    if database_url.startswith("sqlite"):
+        pytest.skip("a SQLite file has no sessions")
+    engine = create_async_engine(database_url, isolation_level="AUTOCOMMIT")
+    held = text(
+        "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database "
+        "WHERE locktype = 'advisory' AND datname = current_database()"
+    )
+    async with engine.connect() as connection:
+        for shared in [False, True] * 10:
+            async with claimed(database_url, shared=shared):
+                assert (await connection.execute(held)).scalar_one() == 1
+            assert (await connection.execute(held)).scalar_one() == 0
+    await engine.dispose()
 
 
 async def test_a_new_database_beside_the_data_of_another_ends_the_start(
