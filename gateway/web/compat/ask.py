@@ -42,7 +42,7 @@ from gateway.web.compat.openai_requests import (
 from gateway.web.compat.request_identity import RequestIdentity, identify
 from gateway.web.http import attachments
 from gateway.web.http.attachments import AttachmentCreate, InvalidAttachment, invalid_attachment
-from gateway.web.http.problems import HttpProblem
+from gateway.web.http.problems import NO_RETRY, HttpProblem
 from gateway.web.http.route import ApiCall, ResponseModel
 from gateway.web.stream.frames import encode_json
 from gateway.web.stream.readers import KEY_REVOKED, READERS, StreamReader
@@ -60,9 +60,6 @@ ANSWER_TIMEOUT = 600.0
 """Seconds to wait for an answer that is not streamed."""
 
 STREAM_INTERRUPTED = "the gateway is stopping"
-
-NO_RETRY = {"x-should-retry": "false"}
-"""Tells OpenAI's clients not to retry, because the turn is already queued."""
 
 REPLAY_ONLY_AFTER = 60.0
 """Seconds after a turn's end, when all its stored events are in the stream."""

@@ -40,6 +40,8 @@ log = structlog.get_logger("dovecote.web")
 MEDIA_TYPE = "application/problem+json"
 OPENAI_PREFIX = "/v1/"
 """Paths below it also return errors in OpenAI's format."""
+NO_RETRY = {"x-should-retry": "false"}
+"""Headers with which OpenAI's SDKs do not repeat a request; they repeat each 409 without them."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -173,7 +175,8 @@ def _from_unavailable(error: Exception) -> HttpProblem | None:
     if isinstance(error, DatabaseUnavailable):
         return HttpProblem(503, "the database does not answer; try again", headers={"Retry-After": "2"})
     if is_dangling_reference(error):
-        return HttpProblem(409, "something that the request refers to was deleted at this moment; try again")
+        detail = "something that the request refers to was deleted at this moment; try again"
+        return HttpProblem(409, detail, headers={"Retry-After": "1"})
     return None
 
 
@@ -224,6 +227,8 @@ async def _allowed_methods(request: web.Request) -> str:
 def _to_response(request: web.Request, problem: HttpProblem) -> web.Response:
     if request.path.startswith(OPENAI_PREFIX):
         problem.members["error"] = openai_error(problem)
+        if problem.status == HTTPStatus.CONFLICT and "Retry-After" not in problem.headers:
+            problem.headers |= NO_RETRY
     return problem.to_response()
 
 

@@ -223,8 +223,9 @@ async def test_single_items_are_shown_and_deleted_until_a_turn_has_them(
     assert "a secret" not in asked
     for item in [one async for one in items.list(made.id)]:
         assert (await items.retrieve(item.id, conversation_id=made.id)).id == item.id
-        with pytest.raises(openai.ConflictError, match="the agent has had this item"):
+        with pytest.raises(openai.ConflictError, match="the agent has had this item") as refused:
             await items.delete(item.id, conversation_id=made.id)
+        assert refused.value.response.request.headers["x-stainless-retry-count"] == "0"
     other = await conversations.create()
     with pytest.raises(openai.NotFoundError):
         await items.retrieve(rhyme.id, conversation_id=other.id)
