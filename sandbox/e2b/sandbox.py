@@ -26,13 +26,8 @@ from sandbox.model import SandboxId, SandboxSpec
 MAX_ARGUMENT_BYTES = 64 * 1024
 """The most bytes of a program passed as an argument (half of what Linux allows); a longer one is uploaded."""
 
-_NOT_STARTED = (
-    RateLimitException,
-    SandboxNotRunningException,
-    SandboxUnreachableException,
-    ServiceBusyException,
-)
-"""Errors of a start after which the caller knows, or asks, whether anything was executed."""
+_PROXY_ANSWERS = ("was not found", "port is not open")
+"""What E2B's proxy says in place of a sandbox that is paused or gone, or whose own server is away."""
 
 Returned = TypeVar("Returned")
 
@@ -70,10 +65,10 @@ class E2bHandle:
             return await self._sandbox.commands.run(
                 text, background=True, user=user, cwd="/", timeout=timeout
             )
-        except _NOT_STARTED:
-            raise
-        except Exception:
-            with outcome_unknown(), translate_errors():
+        except Exception as error:
+            if _was_refused(error):
+                raise
+            with outcome_unknown(), as_interrupted(), translate_errors():
                 raise
 
     async def _upload(self, content: bytes) -> str:
@@ -88,7 +83,7 @@ class E2bHandle:
             try:
                 return await call()
             except (SandboxNotRunningException, SandboxUnreachableException) as error:
-                if not _was_not_started(error):
+                if not _was_refused(error):
                     with as_interrupted(), translate_errors():
                         raise
             await self.resume()
@@ -131,9 +126,17 @@ async def _wait_for_exit(command: AsyncCommandHandle) -> CommandResult:
     return outcome
 
 
-def _was_not_started(error: Exception) -> bool:
-    """Return whether E2B's proxy answered instead of the sandbox, so that nothing was executed."""
-    return "in flight" not in str(error) and "health probe failed" not in str(error)
+def _was_refused(error: Exception) -> bool:
+    """Return whether E2B answered in place of the sandbox, so that nothing was executed.
+
+    An error of the SDK that has a cause is what a probe found later: the request itself was in flight. So it
+    was if nothing says why the sandbox is unreachable.
+    """
+    if isinstance(error, RateLimitException | ServiceBusyException):
+        return True
+    if not isinstance(error, SandboxNotRunningException | SandboxUnreachableException):
+        return False
+    return error.__cause__ is None and any(answer in str(error) for answer in _PROXY_ANSWERS)
 
 
 class E2bSandbox(ShellSandbox):

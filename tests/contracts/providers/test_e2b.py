@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,24 @@ async def test_a_command_whose_stream_breaks_may_have_run(provider: Provider, se
     with pytest.raises(ProviderUnreachable) as report:
         await sandbox.report("job")
     assert "may have run" not in str(report.value)
+
+
+async def test_a_command_that_may_have_run_is_not_repeated(provider: Provider, service: E2bService) -> None:
+    """The stream ends as E2B ends it when the connection is lost, and a probe finds the sandbox running."""
+    sandbox = await provider.create(_spec())
+    started: list[bool] = []
+
+    async def lose(request: web.Request) -> web.StreamResponse:
+        started.append(b"echo sent" in await request.read())
+        lost = {"code": "unavailable", "message": "the connection to the sandbox ended"}
+        content = json.dumps({"error": lost}).encode()
+        end_of_stream = b"\2" + len(content).to_bytes(4) + content
+        return web.Response(body=end_of_stream, headers={"Content-Type": "application/connect+json"})
+
+    service.data_fault = lose
+    with pytest.raises(ProviderUnreachable, match="the command may have run, check what it did"):
+        await sandbox.run(ExecRequest(script="echo sent"))
+    assert started == [True, False], "the second one kills what may run"
 
 
 async def test_two_who_create_at_once_get_one_sandbox(provider: Provider, service: E2bService) -> None:

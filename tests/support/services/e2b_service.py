@@ -149,7 +149,7 @@ class E2bService(LoopbackService):
             if instance is None or request.headers.get("E2b-Sandbox-Port") != "49983":
                 return _problem(502, NOT_FOUND)
             if instance.process_host.frozen:
-                return _problem(502, "the sandbox is paused")
+                return _problem(502, NOT_FOUND)  # what the SDK expects of a paused one, too
             if self.data_fault is not None and request.path != "/health":
                 return await self.data_fault(request)
             if request.headers.get("X-Access-Token") != instance.token:
