@@ -16,6 +16,9 @@ from delivery.events.event import Event, EventType
 MAX_DESTINATIONS = 1000
 """Destinations whose problems are remembered."""
 
+MAX_PROBLEMS = 20
+"""Problems of one destination that are remembered."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -81,7 +84,8 @@ class AttemptLog:
         """Return whether a problem was not logged yet; remember it."""
         known = self._problems.setdefault(destination, set())
         is_new = problem not in known
-        known.add(problem)
+        if len(known) < MAX_PROBLEMS:
+            known.add(problem)
         if len(self._problems) > MAX_DESTINATIONS:
             self._problems.popitem(last=False)
         return is_new
