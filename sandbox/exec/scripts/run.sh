@@ -27,10 +27,10 @@ setsid env -i "$@" DOVECOTE_TASK="$key" bash -c "$script" bash <&3 3<&- >"$d/1" 
 main=$!
 (
   exec </dev/null >/dev/null 2>&1 3<&-
+  before=$! # set first: a command can end before the next line
+  trap '[ "$!" = "$before" ] || kill "$!"; exit' TERM
   sleep "$seconds" &
-  napping=$!
-  trap 'kill "$napping"; exit' TERM
-  wait "$napping"
+  wait "$!"
   : >"$d/late"
   kill_members "$key" "$main"
 ) &

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -16,6 +18,12 @@ for round in 1 2 3 4 5 6 7 8; do
   wait $! 2>/dev/null
 done
 [ -d "$d" ] && printf %s "$d"
+"""
+
+
+SLOW_AFTER_SLEEP = """
+set -T; after=
+trap '[ -z "$after" ] || command -p sleep 0.5; after=; [ "${BASH_COMMAND%% *}" != sleep ] || after=yes' DEBUG
 """
 
 
@@ -39,6 +47,29 @@ def test_a_run_leaves_no_directory_behind(shell: str, mount: str, tmp_path: Path
     said = _run(shell, f"{words}; script='echo hi; exit 3'\n{program('jobs.sh')}\n{program('run.sh')}")
     assert said == ("gone\n" if "no-directory" in mount else "3 no\naGkK\n.\n")
     assert not list((tmp_path / "runs").iterdir())
+
+
+def test_a_run_that_ends_at_once_leaves_no_timer_behind(tmp_path: Path) -> None:
+    """The shell that starts the timer of a run is stopped before it reaches its next command."""
+    words = (
+        f"TMPDIR={tmp_path}; mount={tmp_path}; input=; key=x; limit=9; seconds=67.25; sweeping=yes; script=:"
+    )
+    _run("bash", f"{SLOW_AFTER_SLEEP}\n{words}\n{program('jobs.sh')}\n{program('run.sh')}")
+    left = [
+        int(one.parent.name)
+        for one in Path("/proc").glob("[0-9]*/cmdline")
+        if _read(one) == b"sleep\x0067.25\0"
+    ]
+    for process in left:
+        os.kill(process, signal.SIGKILL)
+    assert left == []
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:  # the process has ended
+        return b""
 
 
 def _run(shell: str, script: str) -> str:
