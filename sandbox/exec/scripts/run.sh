@@ -27,7 +27,8 @@ setsid env -i "$@" DOVECOTE_TASK="$key" bash -c "$script" bash <&3 3<&- >"$d/1" 
 main=$!
 (
   exec </dev/null >/dev/null 2>&1 3<&-
-  before=$! # set first: a command can end before the next line
+  # The trap comes before the timer: the command may end at once. Before the timer, $! is of the outer shell.
+  before=$!
   trap '[ "$!" = "$before" ] || kill "$!"; exit' TERM
   sleep "$seconds" &
   wait "$!"
