@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import openai
 import pytest
 import pytest_asyncio
-from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 from api_server import ApiClient
-from gateway_process import GatewayProcess, gateway
-from openai_server import OpenAIServer, ScriptedTurn, ToolCall
+from openai_gateway import OpenAIGateway, openai_gateway
+from openai_server import ScriptedTurn, ToolCall
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -53,32 +51,20 @@ def geographer(body: dict[str, Any]) -> ScriptedTurn:
     return special or ScriptedTurn(text=json.dumps(PARIS))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FormatGateway:
-    """A gateway with an agent on a loopback model, and OpenAI's client."""
-
-    process: GatewayProcess
-    client: AsyncOpenAI
-    model: OpenAIServer
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def formats(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FormatGateway]:
+async def formats(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[OpenAIGateway]:
     """Run the gateway."""
-    async with OpenAIServer(geographer) as model:
-        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
-        async with gateway(tmp_path_factory.mktemp("formats") / "data", env=env) as process:
-            async with aiohttp.ClientSession() as session:
-                mine = ApiClient(session=session, url=process.url, key=process.key)
-                sandbox = {"config": {"provider": "host", "permissionMode": "bypass"}}
-                assert (await mine.call("PATCH", "/accounts/me/sandboxes/default", sandbox)).status == 200
-            client = AsyncOpenAI(base_url=f"{process.url}/v1", api_key=process.key, max_retries=0, timeout=60)
-            async with client:
-                yield FormatGateway(process=process, client=client, model=model)
+    data = tmp_path_factory.mktemp("formats") / "data"
+    async with openai_gateway(data, geographer, max_retries=0, timeout=60) as running:
+        async with aiohttp.ClientSession() as session:
+            mine = ApiClient(session=session, url=running.process.url, key=running.process.key)
+            sandbox = {"config": {"provider": "host", "permissionMode": "bypass"}}
+            assert (await mine.call("PATCH", "/accounts/me/sandboxes/default", sandbox)).status == 200
+        yield running
 
 
 @pytest.mark.parametrize("question", ["plain", "fenced", "corrected", "refused", "written"])
-async def test_an_answer_is_the_json_that_was_asked_for(formats: FormatGateway, question: str) -> None:
+async def test_an_answer_is_the_json_that_was_asked_for(formats: OpenAIGateway, question: str) -> None:
     """The model may do so at once, in a fence, after a correction, without support, or write files."""
     found = await formats.client.chat.completions.parse(
         model="default", messages=[{"role": "user", "content": question}], response_format=City
@@ -88,7 +74,7 @@ async def test_an_answer_is_the_json_that_was_asked_for(formats: FormatGateway, 
 
 
 @pytest.mark.parametrize("question", ["plain", "corrected", "written"])
-async def test_a_stream_has_nothing_but_the_json(formats: FormatGateway, question: str) -> None:
+async def test_a_stream_has_nothing_but_the_json(formats: OpenAIGateway, question: str) -> None:
     """A streamed answer holds neither a rejected attempt nor what the model said beside its tools."""
     asked = formats.client.chat.completions.stream(
         model="default", messages=[{"role": "user", "content": question}], response_format=City
@@ -99,7 +85,7 @@ async def test_a_stream_has_nothing_but_the_json(formats: FormatGateway, questio
 
 
 @pytest.mark.parametrize("question", ["plain", "fenced", "written"])
-async def test_a_response_is_the_json_and_repeats_its_format(formats: FormatGateway, question: str) -> None:
+async def test_a_response_is_the_json_and_repeats_its_format(formats: OpenAIGateway, question: str) -> None:
     """`/v1/responses` gives the JSON complete, streamed, and read again."""
     found = await formats.client.responses.parse(model="default", input=question, text_format=City)
     assert found.output_parsed == City(name="Paris", people=2_100_000)
@@ -114,7 +100,7 @@ async def test_a_response_is_the_json_and_repeats_its_format(formats: FormatGate
     assert streamed.output_parsed == City(name="Paris", people=2_100_000)
 
 
-async def test_files_stay_below_an_answer_without_a_format(formats: FormatGateway) -> None:
+async def test_files_stay_below_an_answer_without_a_format(formats: OpenAIGateway) -> None:
     """The links that an answer in a format leaves out are in the same answer without one."""
     found = await formats.client.responses.create(model="default", input="written")
     assert "a.txt" in found.output_text
@@ -125,7 +111,7 @@ async def test_files_stay_below_an_answer_without_a_format(formats: FormatGatewa
     assert found.text.format.type == "text"
 
 
-async def test_a_format_holds_across_the_clients_tools(formats: FormatGateway) -> None:
+async def test_a_format_holds_across_the_clients_tools(formats: OpenAIGateway) -> None:
     """The turn that waited for its client's tool answers in the form of its first request."""
     said: Any = [{"role": "user", "content": "counted"}]
     first = await formats.client.chat.completions.parse(
@@ -143,7 +129,7 @@ async def test_a_format_holds_across_the_clients_tools(formats: FormatGateway) -
     assert found.choices[0].message.parsed == City(name="Paris", people=2_100_000)
 
 
-async def test_a_json_object_and_a_cut_answer(formats: FormatGateway) -> None:
+async def test_a_json_object_and_a_cut_answer(formats: OpenAIGateway) -> None:
     """`json_object` takes any object; a cut answer is reported by its finish reason."""
     found = await formats.client.chat.completions.create(
         model="default",
@@ -157,7 +143,7 @@ async def test_a_json_object_and_a_cut_answer(formats: FormatGateway) -> None:
         )
 
 
-async def test_a_model_that_answers_in_prose_fails_the_request(formats: FormatGateway) -> None:
+async def test_a_model_that_answers_in_prose_fails_the_request(formats: OpenAIGateway) -> None:
     """After two corrections the request fails, and the error says what was wrong with the answer."""
     before = formats.model.requests
     with pytest.raises(openai.APIStatusError, match="The answer is not JSON") as caught:
@@ -168,7 +154,7 @@ async def test_a_model_that_answers_in_prose_fails_the_request(formats: FormatGa
     assert formats.model.requests == before + 3
 
 
-async def test_an_agent_without_a_language_model_has_no_formats(formats: FormatGateway) -> None:
+async def test_an_agent_without_a_language_model_has_no_formats(formats: OpenAIGateway) -> None:
     """The request fails with the name of the agent and its model."""
     async with aiohttp.ClientSession() as session:
         mine = ApiClient(session=session, url=formats.process.url, key=formats.process.key)
@@ -190,7 +176,7 @@ async def test_an_agent_without_a_language_model_has_no_formats(formats: FormatG
         ({"type": "json_schema", "json_schema": {"name": "a", "schema": {"x": "y" * 200_000}}}, "characters"),
     ],
 )
-async def test_a_format_that_is_wrong_is_refused(formats: FormatGateway, given: Any, words: str) -> None:
+async def test_a_format_that_is_wrong_is_refused(formats: OpenAIGateway, given: Any, words: str) -> None:
     """A format without a schema, of another type, with a wrong name or too long is a 422."""
     with pytest.raises(openai.UnprocessableEntityError, match=words):
         await formats.client.chat.completions.create(

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 
-from gateway_process import gateway
+from openai_gateway import OpenAIGateway, openai_gateway
 from openai_server import OpenAIServer, ScriptedTurn, ToolCall
 
 PARAMETERS: Any = {"type": "object", "properties": {}}
@@ -31,21 +31,22 @@ def walker(body: dict[str, Any]) -> ScriptedTurn:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def model() -> AsyncIterator[OpenAIServer]:
-    """Run the model."""
-    async with OpenAIServer(walker) as server:
-        yield server
+async def parts_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[OpenAIGateway]:
+    """Run the gateway."""
+    async with openai_gateway(tmp_path_factory.mktemp("parts") / "data", walker, max_retries=2) as running:
+        yield running
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def client(model: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AsyncOpenAI]:
-    """Run a gateway, and return OpenAI's client of it."""
-    env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
-    async with (
-        gateway(tmp_path_factory.mktemp("parts") / "data", env=env) as process,
-        AsyncOpenAI(base_url=f"{process.url}/v1", api_key=process.key) as found,
-    ):
-        yield found
+@pytest.fixture
+def model(parts_gateway: OpenAIGateway) -> OpenAIServer:
+    """Return the model."""
+    return parts_gateway.model
+
+
+@pytest.fixture
+def client(parts_gateway: OpenAIGateway) -> AsyncOpenAI:
+    """Return OpenAI's client of the gateway."""
+    return parts_gateway.client
 
 
 async def complete(client: AsyncOpenAI, messages: list[Any], *, stream: bool) -> tuple[Any, Any]:

@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 
-from gateway_process import GatewayProcess, gateway
-from openai_server import OpenAIServer, ScriptedTurn, ToolCall, images_of, last_text
+from openai_gateway import OpenAIGateway, openai_gateway
+from openai_server import ScriptedTurn, ToolCall, images_of, last_text
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -35,25 +35,11 @@ def photographer(body: dict[str, Any]) -> ScriptedTurn:
     return ScriptedTurn(text=f"I see {len(images_of(body))}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CameraGateway:
-    """A gateway with an agent on a loopback model, and OpenAI's client."""
-
-    process: GatewayProcess
-    client: AsyncOpenAI
-    model: OpenAIServer
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def camera_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[CameraGateway]:
+async def camera_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[OpenAIGateway]:
     """Run the gateway."""
-    async with OpenAIServer(photographer) as model:
-        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
-        async with (
-            gateway(tmp_path_factory.mktemp("camera") / "data", env=env) as process,
-            AsyncOpenAI(base_url=f"{process.url}/v1", api_key=process.key, max_retries=5) as client,
-        ):
-            yield CameraGateway(process=process, client=client, model=model)
+    async with openai_gateway(tmp_path_factory.mktemp("camera") / "data", photographer) as running:
+        yield running
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +100,7 @@ each_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 
 
 @each_form
-async def test_the_model_sees_the_image_of_a_result(camera_gateway: CameraGateway, form: Form) -> None:
+async def test_the_model_sees_the_image_of_a_result(camera_gateway: OpenAIGateway, form: Form) -> None:
     """It comes after the text of the result; the same request again gets the same answer."""
     give = await form.begin(camera_gateway.client)
     content = [{"type": form.text, "text": "here it is"}, form.image(ADDRESS)]
@@ -133,7 +119,7 @@ async def test_the_model_sees_the_image_of_a_result(camera_gateway: CameraGatewa
 
 
 @each_form
-async def test_an_image_alone_is_a_result(camera_gateway: CameraGateway, form: Form) -> None:
+async def test_an_image_alone_is_a_result(camera_gateway: OpenAIGateway, form: Form) -> None:
     """A result needs no text."""
     give = await form.begin(camera_gateway.client)
     assert await give([form.image(ADDRESS), form.image(ADDRESS)]) == "I see 2"
@@ -142,7 +128,7 @@ async def test_an_image_alone_is_a_result(camera_gateway: CameraGateway, form: F
 @pytest.mark.parametrize(
     "point", ["approval.decide.after_commit", "step.end.after_commit", "turn.save.after_commit"]
 )
-async def test_the_image_outlives_kill_9(camera_gateway: CameraGateway, point: str) -> None:
+async def test_the_image_outlives_kill_9(camera_gateway: OpenAIGateway, point: str) -> None:
     """The gateway dies after it stored the result, or after the call ended; the model still sees it."""
     process, form = camera_gateway.process, FORMS["responses"]
     give = await form.begin(camera_gateway.client)
@@ -157,7 +143,7 @@ async def test_the_image_outlives_kill_9(camera_gateway: CameraGateway, point: s
 
 @each_form
 async def test_files_of_a_message_after_the_results_arrive_too(
-    camera_gateway: CameraGateway, form: Form
+    camera_gateway: OpenAIGateway, form: Form
 ) -> None:
     """The turn goes on with the results, the message and its image."""
     give = await form.begin(camera_gateway.client)
@@ -173,7 +159,7 @@ async def test_files_of_a_message_after_the_results_arrive_too(
 
 
 @pytest.mark.parametrize("data", [NOTES, NOTES.rpartition(",")[2]], ids=["url", "base64"])
-async def test_a_file_of_a_result_is_in_the_inbox(camera_gateway: CameraGateway, data: str) -> None:
+async def test_a_file_of_a_result_is_in_the_inbox(camera_gateway: OpenAIGateway, data: str) -> None:
     """The model gets its path, and the response lists it as an upload; base64 needs no `data:`."""
     client: Any = camera_gateway.client
     tool = {"type": "function", "name": "camera", "parameters": PARAMETERS, "strict": False}
@@ -190,7 +176,7 @@ async def test_a_file_of_a_result_is_in_the_inbox(camera_gateway: CameraGateway,
 
 @each_form
 async def test_parts_that_the_model_would_not_get_are_refused(
-    camera_gateway: CameraGateway, form: Form
+    camera_gateway: OpenAIGateway, form: Form
 ) -> None:
     """Bytes that are no image, unknown parts, uploads and addresses name their part; too much is refused."""
     give = await form.begin(camera_gateway.client)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import openai
 import pytest
 import pytest_asyncio
-from openai import AsyncOpenAI
 
-from gateway_process import GatewayProcess, gateway
-from openai_server import OpenAIServer, ScriptedTurn, ToolCall
+from openai_gateway import OpenAIGateway, openai_gateway
+from openai_server import ScriptedTurn, ToolCall
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 CHAT_TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}
@@ -47,24 +45,11 @@ def forecaster(body: dict[str, Any]) -> ScriptedTurn:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolGateway:
-    """A gateway with an agent on a loopback model, and OpenAI's client."""
-
-    process: GatewayProcess
-    client: AsyncOpenAI
-    model: OpenAIServer
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def tool_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ToolGateway]:
+async def tool_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[OpenAIGateway]:
     """Run the gateway."""
-    async with OpenAIServer(forecaster) as model:
-        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
-        async with gateway(tmp_path_factory.mktemp("tools") / "data", env=env) as process:
-            client = AsyncOpenAI(base_url=f"{process.url}/v1", api_key=process.key, max_retries=5)
-            async with client:
-                yield ToolGateway(process=process, client=client, model=model)
+    async with openai_gateway(tmp_path_factory.mktemp("tools") / "data", forecaster) as running:
+        yield running
 
 
 def asked(text: str) -> list[Any]:
@@ -72,7 +57,7 @@ def asked(text: str) -> list[Any]:
     return [{"role": "user", "content": text}]
 
 
-async def test_a_completion_ends_with_a_call_and_goes_on_after_kill_9(tool_gateway: ToolGateway) -> None:
+async def test_a_completion_ends_with_a_call_and_goes_on_after_kill_9(tool_gateway: OpenAIGateway) -> None:
     """The model sees the tool and the system prompt; the waiting turn outlives the gateway."""
     create: Any = tool_gateway.client.chat.completions.create
     said: list[Any] = [{"role": "system", "content": "Speak of weather only."}, *asked("weather in Rome")]
@@ -98,7 +83,7 @@ async def test_a_completion_ends_with_a_call_and_goes_on_after_kill_9(tool_gatew
         await create(model="default", messages=history, tools=[CHAT_TOOL])
 
 
-async def test_a_stream_has_all_calls_and_all_results_are_needed(tool_gateway: ToolGateway) -> None:
+async def test_a_stream_has_all_calls_and_all_results_are_needed(tool_gateway: OpenAIGateway) -> None:
     """Two calls come as two deltas; one result alone is refused, and both continue the stream."""
     create: Any = tool_gateway.client.chat.completions.create
     said = asked("weather in Oslo Bonn")
@@ -119,7 +104,7 @@ async def test_a_stream_has_all_calls_and_all_results_are_needed(tool_gateway: T
     assert words == "it is cold and warm"
 
 
-async def test_a_response_ends_with_a_call_and_the_next_one_goes_on(tool_gateway: ToolGateway) -> None:
+async def test_a_response_ends_with_a_call_and_the_next_one_goes_on(tool_gateway: OpenAIGateway) -> None:
     """Each response has its own items, now and when it is retrieved; requests are echoed."""
     responses: Any = tool_gateway.client.responses
     first = await responses.create(
@@ -155,7 +140,7 @@ async def test_a_response_ends_with_a_call_and_the_next_one_goes_on(tool_gateway
     assert [item.content[0].text for item in spoken] == ["weather in Rome"]
 
 
-async def test_responses_to_parallel_calls_are_found(tool_gateway: ToolGateway) -> None:
+async def test_responses_to_parallel_calls_are_found(tool_gateway: OpenAIGateway) -> None:
     """Ids of calls of one millisecond are in no order; a person may answer the last of the calls."""
     responses: Any = tool_gateway.client.responses
     process, cities = tool_gateway.process, [f"City{number}" for number in range(12)]
@@ -179,7 +164,7 @@ async def test_responses_to_parallel_calls_are_found(tool_gateway: ToolGateway) 
         assert [item.call_id for item in answered] == calls
 
 
-async def test_a_streamed_response_has_the_events_of_its_call(tool_gateway: ToolGateway) -> None:
+async def test_a_streamed_response_has_the_events_of_its_call(tool_gateway: OpenAIGateway) -> None:
     """The call's item is added, its arguments come, and the stream can be read again."""
     responses: Any = tool_gateway.client.responses
     stream = await responses.create(
@@ -192,7 +177,7 @@ async def test_a_streamed_response_has_the_events_of_its_call(tool_gateway: Tool
     assert [event.sequence_number async for event in again] == [event.sequence_number for event in events]
 
 
-async def test_histories_of_other_tools_are_accepted(tool_gateway: ToolGateway) -> None:
+async def test_histories_of_other_tools_are_accepted(tool_gateway: OpenAIGateway) -> None:
     """Calls, results, reasoning and files of earlier turns are read, and quoted where they have words."""
     items: list[Any] = [
         {"role": "developer", "content": "Answer in English."},
@@ -224,7 +209,7 @@ async def test_histories_of_other_tools_are_accepted(tool_gateway: ToolGateway) 
     assert "> tool: found" in str(done.choices[0].message.content)
 
 
-async def test_a_run_of_ag_ui_ends_with_a_call_and_the_next_one_goes_on(tool_gateway: ToolGateway) -> None:
+async def test_a_run_of_ag_ui_ends_with_a_call_and_the_next_one_goes_on(tool_gateway: OpenAIGateway) -> None:
     """The client's tool is called in the first run; the second run has the result and continues the turn."""
 
     async def run(number: int, *messages: dict[str, Any]) -> list[dict[str, Any]]:
@@ -250,7 +235,9 @@ async def test_a_run_of_ag_ui_ends_with_a_call_and_the_next_one_goes_on(tool_gat
 
 
 @pytest.mark.parametrize("form", ["completions", "responses"])
-async def test_a_message_after_the_results_is_for_the_same_turn(tool_gateway: ToolGateway, form: str) -> None:
+async def test_a_message_after_the_results_is_for_the_same_turn(
+    tool_gateway: OpenAIGateway, form: str
+) -> None:
     """The model gets the results and the message at once; the same request again gets the same answer."""
     said: list[Any] = asked("weather in Oslo Bonn")
     more = {"role": "user", "content": "say it in French"}
@@ -279,7 +266,7 @@ async def test_a_message_after_the_results_is_for_the_same_turn(tool_gateway: To
     assert tool_gateway.model.requests == asked_before
 
 
-async def test_a_message_instead_of_a_result_cancels_the_waiting_turn(tool_gateway: ToolGateway) -> None:
+async def test_a_message_instead_of_a_result_cancels_the_waiting_turn(tool_gateway: OpenAIGateway) -> None:
     """The conversation goes on with the new message; the result comes too late, and says so."""
     create: Any = tool_gateway.client.chat.completions.create
     place = {"extra_body": {"conversation": "left"}, "model": "default", "tools": [CHAT_TOOL]}
@@ -292,7 +279,7 @@ async def test_a_message_instead_of_a_result_cancels_the_waiting_turn(tool_gatew
         await create(messages=[{"role": "tool", "tool_call_id": called.id, "content": "late"}], **place)
 
 
-async def test_a_message_instead_of_a_result_cancels_it_after_kill_9_too(tool_gateway: ToolGateway) -> None:
+async def test_a_message_instead_of_a_result_cancels_it_after_kill_9_too(tool_gateway: OpenAIGateway) -> None:
     """The gateway dies after it stored the message; the repeated request cancels the waiting turn."""
     process, create = tool_gateway.process, tool_gateway.client.chat.completions.create
     place: Any = {"extra_body": {"conversation": "died"}, "model": "default", "tools": [CHAT_TOOL]}
@@ -312,7 +299,7 @@ async def test_a_message_instead_of_a_result_cancels_it_after_kill_9_too(tool_ga
     [("required", "required"), (NAMED_CHOICE, NAMED_CHOICE), ("auto", "auto"), (None, "auto")],
 )
 async def test_a_required_tool_is_required_of_the_first_response(
-    tool_gateway: ToolGateway, choice: Any, sent: Any
+    tool_gateway: OpenAIGateway, choice: Any, sent: Any
 ) -> None:
     """The model gets the client's choice once; after the call it answers freely."""
     create: Any = tool_gateway.client.chat.completions.create
@@ -329,7 +316,9 @@ async def test_a_required_tool_is_required_of_the_first_response(
     assert [one["tool_choice"] for one in tool_gateway.model.bodies[begin:]] == [sent, "auto"]
 
 
-async def test_a_model_that_cannot_be_required_to_call_is_offered_the_tool(tool_gateway: ToolGateway) -> None:
+async def test_a_model_that_cannot_be_required_to_call_is_offered_the_tool(
+    tool_gateway: OpenAIGateway,
+) -> None:
     """A server's refusal of `tool_choice` does not fail the request."""
     found = await tool_gateway.client.responses.create(
         model="default", input="choiceless weather in Bonn", tools=[RESPONSE_TOOL], tool_choice="required"
@@ -337,7 +326,7 @@ async def test_a_model_that_cannot_be_required_to_call_is_offered_the_tool(tool_
     assert [one.type for one in found.output] == ["message", "function_call"]
 
 
-async def test_a_client_can_have_one_call_at_a_time(tool_gateway: ToolGateway) -> None:
+async def test_a_client_can_have_one_call_at_a_time(tool_gateway: OpenAIGateway) -> None:
     """Further calls of a response are not made, whatever the model's vendor; the model can call again."""
     create: Any = partial(tool_gateway.client.chat.completions.create, model="default", tools=[CHAT_TOOL])
     said = asked("weather in Oslo Bonn")
@@ -357,7 +346,7 @@ async def test_a_client_can_have_one_call_at_a_time(tool_gateway: ToolGateway) -
     assert found.parallel_tool_calls is False
 
 
-async def test_a_tool_may_have_a_name_as_long_as_models_accept(tool_gateway: ToolGateway) -> None:
+async def test_a_tool_may_have_a_name_as_long_as_models_accept(tool_gateway: OpenAIGateway) -> None:
     """Clients shorten the names of their tools to 64 characters; a longer one is refused."""
     create: Any = partial(tool_gateway.client.chat.completions.create, messages=asked("weather in Bonn"))
     long: Any = {"type": "function", "function": {"name": LONG_NAME, "parameters": PARAMETERS}}
@@ -368,7 +357,7 @@ async def test_a_tool_may_have_a_name_as_long_as_models_accept(tool_gateway: Too
         await create(model="default", tools=[long])
 
 
-async def test_tools_that_cannot_work_are_refused(tool_gateway: ToolGateway) -> None:
+async def test_tools_that_cannot_work_are_refused(tool_gateway: OpenAIGateway) -> None:
     """Names of the agent's own tools, repeated names, other kinds, unknown choices and calls are 422."""
     create: Any = tool_gateway.client.chat.completions.create
     own = {"type": "function", "function": {"name": "bash", "parameters": {}}}
