@@ -59,6 +59,11 @@ class FairGate:
     def __init__(self, size: PoolSize) -> None:
         self._scheduler = FairScheduler[asyncio.Future[None]](size)
 
+    @property
+    def is_contended(self) -> bool:
+        """Return whether a caller waits for a place."""
+        return self._scheduler.has_waiting
+
     @asynccontextmanager
     async def hold(self, account: str | None = None, *, timeout: float | None = None) -> AsyncIterator[None]:
         """Hold a place during the block; see `enter`."""

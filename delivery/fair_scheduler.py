@@ -78,6 +78,11 @@ class FairScheduler(Generic[Work]):
         """Return how much work of an account waits."""
         return len(self._waiting.get(account, ()))
 
+    @property
+    def has_waiting(self) -> bool:
+        """Return whether work of any account waits."""
+        return bool(self._waiting)
+
     def waiting_work(self) -> list[tuple[str, Work]]:
         """Return all work that waits, with its account."""
         return [(account, work) for account, line in self._waiting.items() for work in line]

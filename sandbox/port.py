@@ -252,6 +252,22 @@ class EgressProxies:
         """Close the proxy of a sandbox. Idempotent."""
 
 
+class StartGate(Protocol):
+    """Admits the starts of commands that use this machine's processors, fairly by account."""
+
+    @property
+    def is_contended(self) -> bool:
+        """Return whether a command waits to start. Raises nothing."""
+        ...
+
+    async def enter(self) -> Callable[[], None]:
+        """Wait until a command of the current task's account may start.
+
+        Returns the function that gives the place back; call it once. Raises nothing.
+        """
+        ...
+
+
 def proxy_environment(directory: Path, inside: str) -> dict[str, str]:
     """Return the variables by which programs in a sandbox find the proxy and its certificates.
 
@@ -283,6 +299,7 @@ class ProviderContext:
     one for each sandbox; a provider that declares CALLBACK opens one with a sandbox and closes it with it.
     `egress` offers the proxies of sandboxes whose network is restricted, in the same directories.
     `executor` runs calls that wait for this machine's kernel or disk; None: the event loop's default one.
+    `starts` limits how many commands start at once on this machine; None: no limit.
     `callback_url` is the public base URL for remote providers. `checkpoint(name)` is a fault point.
     """
 
@@ -293,6 +310,7 @@ class ProviderContext:
     checkpoint: Callable[[str], None] = field(default=lambda _name: None)
     egress: EgressProxies = field(default_factory=EgressProxies)
     executor: Executor | None = None
+    starts: StartGate | None = None
 
     def open_sockets(self, sandbox_id: str, spec: SandboxSpec) -> None:
         """Open the sockets by which a sandbox reaches the gateway. Idempotent."""

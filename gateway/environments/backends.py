@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -40,6 +41,10 @@ HOST_PROVIDER = "host"
 
 KERNEL_THREADS = 3
 """Threads for calls that wait for this machine's kernel, which does most of them one after the other."""
+
+
+STARTS_PER_PROCESSOR = 2
+"""Commands that start at once on this machine. More of them make each slower, but not all of them faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +191,7 @@ def _provider_context(
         checkpoint=backing.fault_points.checkpoint,
         egress=egress,
         executor=executor,
+        starts=FairGate(settings.pool(STARTS_PER_PROCESSOR * len(os.sched_getaffinity(0)))),
     )
     for directory in (context.state, context.callbacks.root):
         directory.mkdir(mode=0o700, exist_ok=True)

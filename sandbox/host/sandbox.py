@@ -15,6 +15,7 @@ from sandbox.exec.shielded import shielded_call, shielded_outcome
 from sandbox.host import home_snapshot
 from sandbox.host.isolation.cgroups import SandboxCgroups
 from sandbox.host.jobs.jobs import HostJobs, job_key
+from sandbox.host.run.command_starts import CommandStarts
 from sandbox.host.run.execution import CgroupRemoved, Run, execute, start_run
 from sandbox.host.run.host_environment import MAX_SCRIPT_BYTES, HostEnvironment, SandboxPaths
 from sandbox.host.run.prewarmed import READ_SCRIPT, PrewarmedRun, PrewarmedRuns
@@ -55,6 +56,7 @@ class HostSandbox(Sandbox):
         self._cgroups = SandboxCgroups(layout=host.layout, name=sandbox_id, account=spec.account)
         self._jobs = HostJobs(host=host, paths=paths)
         self._executor = host.context.executor
+        self._starts = CommandStarts(host.context.starts)
         self._quota = quota_of(spec, host.settings.workspace_bytes)
 
     def apply_limits(self) -> None:
@@ -150,18 +152,27 @@ class HostSandbox(Sandbox):
         await home_snapshot.restore(archive, self._paths.home, self._paths.directory)
 
     async def _execute(self, command: ExecRequest) -> ExecResult:
-        """Run in the prewarmed namespaces or in new ones; the next ones are prepared afterwards."""
+        """Run in the prewarmed namespaces or in new ones; the next ones are prepared afterwards.
+
+        While other commands wait to start, none are prepared.
+        """
         directory_ids = self._directory_ids()
         run = self._prewarmed.acquire(self.id, self._spec, directory_ids, command) if directory_ids else None
         try:
-            if run is None:
+            if run is not None:
+                return await self._run_to_end(run, command)
+            async with self._starts.admit() as leave_soon:
                 run = await self._start(command.script, stdin=bool(command.stdin))
-            with self._running.track(self.id, run):
-                self._kill_if_destroyed(run)
-                return await execute(run, command)
+                leave_soon()
+                return await self._run_to_end(run, command)
         finally:
-            if directory_ids:
+            if directory_ids and not self._starts.is_contended:
                 self._prewarmed.prepare(self.id, partial(self._start_prewarmed, directory_ids))
+
+    async def _run_to_end(self, run: Run, command: ExecRequest) -> ExecResult:
+        with self._running.track(self.id, run):
+            self._kill_if_destroyed(run)
+            return await execute(run, command)
 
     def _kill_if_destroyed(self, run: Run) -> None:
         """Kill a run that was started while the sandbox was destroyed, which begins with its label."""
