@@ -260,11 +260,15 @@ class StepState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStep:
-    """One tool call of a turn: what is done, in a few plain words, and how far it has come."""
+    """One tool call of a turn: what is done, in a few plain words, and how far it has come.
+
+    With `is_wait` it is what the turn waits for, such as the start of its sandbox.
+    """
 
     id: str
     title: str
     state: StepState = StepState.RUNNING
+    is_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ from delivery.chat.draft_writer import WRITE_SECONDS, Draft, DraftWriter, draft_
 from delivery.chat.rate_limit import SendPriority
 from delivery.chat.sink import ClaimedDraft, ConnectedBot, GetBot
 from delivery.chat.step_messages import (
+    WAIT_SECONDS,
     GetEndedTurns,
     GetVerbosity,
     StepBuffer,
@@ -96,7 +97,7 @@ class DraftBuffer:
         """Mark the turn as ended."""
         self.closed = True
         if self.steps is not None:
-            self.steps.closed.set()
+            self.steps.close()
         self.changed.set()
 
     async def wait(self, seconds: float) -> None:
@@ -112,8 +113,9 @@ class DraftBuffer:
 class Drafts:
     """Shows drafts in chats; `draft_delay`: the seconds after which an incomplete message gets a draft.
 
-    `step_delay`: the seconds after a turn's first tool call when its tool calls are shown. `abandoned_delay`:
-    the seconds after the start when the step messages of a killed process are ended.
+    `step_delay`: the seconds after a turn's first tool call when its tool calls are shown. `wait_delay`: the
+    seconds of a wait after which it is shown without them. `abandoned_delay`: the seconds after the start
+    when the step messages of a killed process are ended.
     """
 
     def __init__(
@@ -126,6 +128,7 @@ class Drafts:
         update_interval: float = 1.0,
         write_seconds: float = WRITE_SECONDS,
         step_delay: float = 2.0,
+        wait_delay: float = WAIT_SECONDS,
         abandoned_delay: float = 20.0,
         get_verbosity: GetVerbosity = default_verbosity,
         get_ended_turns: GetEndedTurns = no_ended_turns,
@@ -139,6 +142,7 @@ class Drafts:
             database=database,
             writer=self._writer,
             delay=step_delay,
+            wait_delay=wait_delay,
             update_interval=update_interval,
             get_verbosity=get_verbosity,
             get_ended_turns=get_ended_turns,

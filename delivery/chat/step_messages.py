@@ -10,7 +10,8 @@ that has: the next process ends it.
 
 A platform with the feature STEPS shows them by calls of its own, unless the room does not want that. Where
 the bot can edit and delete its messages, they are a message that is edited and at last deleted, if the room
-wants that.
+wants that. A room that has not chosen gets such a message when the turn has waited for long, for example for
+its sandbox; it shows the waits alone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from channels.errors import RateLimited, Unreachable
-from channels.message import Address, Reply, SentMessage, ToolStep, ToolSteps
+from channels.message import Address, Reply, SentMessage, StepState, ToolStep, ToolSteps
 from channels.port import ChannelFeature
 from delivery.chat import draft_store
 from delivery.chat.draft_store import DraftWrite
@@ -36,6 +37,9 @@ MAX_STEPS = 40
 """Steps of one message; later ones are not shown."""
 
 CALL_SECONDS = 20.0
+WAIT_SECONDS = 15.0
+"""Seconds after the first report of a wait when a room that shows no tool calls gets a message about it."""
+
 MAX_FAILURES = 5
 """Calls that may fail one after the other before the message is left as it is."""
 
@@ -64,11 +68,34 @@ class StepBuffer:
     asker: str = ""
     steps: dict[str, ToolStep] = field(default_factory=dict)
     closed: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a wait was written, and when the attempt has ended."""
+
+    @property
+    def waits(self) -> tuple[ToolStep, ...]:
+        """Return the steps that are waits."""
+        return tuple(step for step in self.steps.values() if step.is_wait)
 
     def write(self, step: ToolStep) -> None:
         """Add a step, or replace it by its new state."""
-        if step.id in self.steps or len(self.steps) < MAX_STEPS:
+        if step.is_wait or step.id in self.steps or len(self.steps) < MAX_STEPS:
             self.steps[step.id] = step
+        if step.is_wait:
+            self.changed.set()
+
+    def close(self) -> None:
+        """Mark the attempt as ended."""
+        self.closed.set()
+        self.changed.set()
+
+    async def wait_for_long_wait(self, seconds: float) -> None:
+        """Return once a wait has run for about so long, or the attempt has ended."""
+        while not self.closed.is_set():
+            await self.changed.wait()
+            self.changed.clear()
+            await self.wait_closed(seconds)
+            if any(wait.state is StepState.RUNNING for wait in self.waits):
+                return
 
     async def wait_closed(self, seconds: float) -> bool:
         """Wait until the attempt has ended, up to `seconds`; return whether it has."""
@@ -81,7 +108,10 @@ class StepBuffer:
 
 
 class StepMessages:
-    """Shows the steps of turns; `delay`: the seconds after the first call when its steps are shown."""
+    """Shows the steps of turns; `delay`: the seconds after the first call when its steps are shown.
+
+    `wait_delay`: the seconds of a wait after which it is shown in a room that shows no tool calls.
+    """
 
     def __init__(
         self,
@@ -90,6 +120,7 @@ class StepMessages:
         database: Database,
         writer: DraftWriter,
         delay: float,
+        wait_delay: float,
         update_interval: float,
         get_verbosity: GetVerbosity = default_verbosity,
         get_ended_turns: GetEndedTurns = no_ended_turns,
@@ -100,19 +131,25 @@ class StepMessages:
         self._database = database
         self._writer = writer
         self._delay = delay
+        self._wait_delay = wait_delay
         self._update_interval = update_interval
 
     async def show(self, buffer: StepBuffer, target: str) -> None:
         """Show an attempt's steps in a chat until it has ended."""
         address = Address.decode(target)
         bot = self._get_bot(address.channel)
-        if bot is None or await buffer.wait_closed(self._delay) or not await self._is_shown(bot, address):
+        if bot is None or await buffer.wait_closed(self._delay):
+            return
+        shows_calls = await self._shows_calls(bot, address)
+        if shows_calls is None:
+            await buffer.wait_for_long_wait(self._wait_delay)
+        if shows_calls is False or buffer.closed.is_set():
             return
         key = draft_key(draft_store.steps_row(buffer.turn), target)
         shown: ToolSteps | None = ToolSteps(key=key, steps=(), recipient_id=buffer.asker)
         failures = 0
         while shown is not None and failures < MAX_FAILURES:
-            steps = tuple(buffer.steps.values())
+            steps = tuple(buffer.steps.values()) if shows_calls else buffer.waits
             if steps != shown.steps or buffer.closed.is_set():
                 wanted = replace(shown, steps=steps, has_ended=buffer.closed.is_set())
                 shown = await self._update(bot, address, buffer, wanted)
@@ -138,11 +175,12 @@ class StepMessages:
                 ended = ToolSteps(key=key, steps=(), platform_id=one.platform_id, has_ended=True)
                 await self._update(bot, address, StepBuffer(turn=one.turn), ended)
 
-    async def _is_shown(self, bot: ConnectedBot, address: Address) -> bool:
-        """Return whether the platform can show steps and the room wants them."""
+    async def _shows_calls(self, bot: ConnectedBot, address: Address) -> bool | None:
+        """Return whether the room shows tool calls; None: long waits alone, False: neither."""
+        verbosity = await self._get_verbosity(address)
         if ChannelFeature.STEPS in bot.features:
-            return await self._get_verbosity(address) is not False
-        return bot.features >= _STATUS_LINE and await self._get_verbosity(address) is True
+            return verbosity is not False
+        return verbosity if bot.features >= _STATUS_LINE else False
 
     async def _update(
         self, bot: ConnectedBot, address: Address, buffer: StepBuffer, steps: ToolSteps

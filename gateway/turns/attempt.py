@@ -105,7 +105,7 @@ class TurnAttempt:
         def on_wait(wait: Wait, begins: bool) -> None:  # noqa: FBT001 - as OnWait has it
             if self.show_step is not None:
                 state = StepState.RUNNING if begins else StepState.DONE
-                self.show_step(ToolStep(id=f"wait:{wait}", title=wait, state=state))
+                self.show_step(ToolStep(id=f"wait:{wait}", title=wait, state=state, is_wait=True))
             # Said once: each file of a bucket may be waited for. Not by what outlives the turn.
             if begins and wait not in reports and not ended:
                 reports[wait] = asyncio.create_task(self._report_wait(wait))

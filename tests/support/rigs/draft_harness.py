@@ -78,6 +78,7 @@ class DraftHarness:
             typing_delay=typing_after,
             update_interval=0,
             step_delay=after,
+            wait_delay=after,
             get_verbosity=self.get_verbosity,
             get_ended_turns=get_ended_turns,
             abandoned_delay=0,

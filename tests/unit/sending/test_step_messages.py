@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,11 @@ from draft_harness import STATUS_LINE, STEPS, STREAMS, DraftHarness, open_draft_
 BASH = ToolStep(id="1", title="bash: make")
 READ = ToolStep(id="2", title="read: log")
 DONE = ToolStep(id="1", title="bash: make", state=StepState.DONE)
+
+
+WAIT = ToolStep(id="wait:1", title="starting the sandbox", is_wait=True)
+WAITED = replace(WAIT, state=StepState.DONE)
+SAVING = ToolStep(id="wait:2", title="saving the files", is_wait=True)
 
 
 @pytest.fixture
@@ -204,14 +210,51 @@ async def test_a_status_line_is_removed_after_a_failure(harness: DraftHarness) -
 async def test_a_room_that_does_not_want_steps_sees_none(
     harness: DraftHarness, features: frozenset[ChannelFeature], verbosity: bool | None
 ) -> None:
-    """A status line is shown on request alone; a platform's own steps unless they are turned off."""
+    """Tool calls have a status line on request alone; a platform's own steps unless they are turned off."""
     harness.features, harness.verbosity = features, verbosity
     async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as display:
         assert display is not None
         display.show_step(BASH)
+        if verbosity is not None:
+            display.show_step(WAIT)
         if features != STREAMS:
             await harness.verbosity_asked.wait()
     assert not {"send", "steps"} & set(harness.platform_calls)
+
+
+async def test_a_long_wait_is_shown_without_tool_calls(harness: DraftHarness) -> None:
+    """A room that has not asked for steps gets one message with the waits, until the attempt ends."""
+    harness.features = STATUS_LINE
+    async with harness.drafts() as drafts:
+        async with drafts.publish_while("cnv_1", "trn_1") as display:
+            assert display is not None
+            display.show_step(BASH)
+            display.show_step(WAIT)
+            await harness.channel.until(lambda: harness.visible_texts == ["… `starting the sandbox`"])
+            display.show_step(WAITED)
+            display.show_step(READ)
+            display.show_step(SAVING)
+            await harness.channel.until(
+                lambda: harness.visible_texts == ["✓ `starting the sandbox`\n… `saving the files`"]
+            )
+        await harness.channel.until(lambda: harness.visible_texts == [])
+    assert harness.platform_calls.count("send") == harness.platform_calls.count("delete") == 1
+
+
+async def test_a_wait_that_has_ended_is_not_shown(harness: DraftHarness) -> None:
+    """Only a wait that still runs gets a message; a later one is noticed, also after many tool calls."""
+    harness.features = STATUS_LINE
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as display:
+        assert display is not None
+        display.show_step(WAIT)
+        display.show_step(WAITED)
+        await harness.verbosity_asked.wait()
+        for number in range(MAX_STEPS):
+            display.show_step(ToolStep(id=str(number), title="x"))
+        assert "send" not in harness.platform_calls
+        display.show_step(SAVING)
+        await harness.channel.until(lambda: bool(harness.visible_texts))
+        assert harness.visible_texts == ["✓ `starting the sandbox`\n… `saving the files`"]
 
 
 def test_the_text_of_a_status_line_is_bounded() -> None:
