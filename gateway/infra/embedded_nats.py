@@ -223,7 +223,8 @@ class EmbeddedNats:
                 "sync_interval": self._sync_interval,
             },
         }
-        _write_private(self._directory / "server.conf", json.dumps(settings, indent=1))
+        # nats-server reads JSON, but not its escapes of characters beyond ASCII, which a path may have.
+        _write_private(self._directory / "server.conf", json.dumps(settings, indent=1, ensure_ascii=False))
 
     async def _kill_stale(self) -> None:
         """Kill a server that outlived its gateway; this process holds the directory's lock."""
@@ -332,6 +333,6 @@ def _die_with_parent(parent: int) -> Callable[[], None]:
 def _write_private(path: Path, text: str) -> None:
     partial = path.with_suffix(".new")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(os.fsencode(text))
     partial.replace(path)

@@ -77,6 +77,22 @@ async def test_files_are_private(embedded_nats: EmbeddedNats, tmp_path: Path) ->
     assert embedded_nats.token not in arguments_of(embedded_nats.pid)
 
 
+@pytest.mark.parametrize("name", ["pä th ☃ 😀", "quo\"te \\ $HOME ' #{", os.fsdecode(b"latin-\xe4")])
+async def test_the_directory_may_have_any_name(tmp_path: Path, name: str) -> None:
+    """Streams are stored below the directory, and a broker that starts again finds them."""
+    for is_new in (True, False):
+        with DataDirLock(tmp_path / name) as lock:
+            async with (
+                open_embedded_nats(lock, storage_bytes=200_000_000) as broker,
+                connect(broker.url, token=broker.token) as connection,
+            ):
+                if is_new:
+                    await ensure_streams(connection, StreamConfig(max_bytes=broker.storage_bytes))
+                info = await connection.api_request(f"STREAM.INFO.{EVENTS}")
+        assert info["config"]["name"] == EVENTS
+        assert (tmp_path / name / "nats" / "store" / "jetstream").is_dir()
+
+
 async def test_a_killed_broker_comes_back_with_everything_on_the_same_port(
     embedded_nats: EmbeddedNats,
 ) -> None:
