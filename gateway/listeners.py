@@ -38,6 +38,8 @@ from gateway.web.server import build, build_callbacks
 
 log = structlog.get_logger(__name__)
 
+ALL_IPV4 = "0.0.0.0"  # noqa: S104 - listened on if the operator chose `::`
+
 
 @asynccontextmanager
 async def open_listeners(
@@ -71,15 +73,21 @@ async def open_listeners(
 
 async def _listen(backing: BackingServices, runner: web.AppRunner) -> str:
     settings = backing.settings
-    try:
-        await web.TCPSite(runner, settings.host, settings.port).start()
-    except OSError as error:
-        raise ListenFailed(settings.host, settings.port, error) from error
+    await _start_site(runner, settings.host, settings.port)
     host, port = runner.addresses[0][:2]
-    shown = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 - compared, not bound
+    if host == "::":  # asyncio takes IPv6 alone there; "all addresses" includes those of IPv4
+        await _start_site(runner, ALL_IPV4, port)
+    shown = "127.0.0.1" if host in {ALL_IPV4, "::"} else host
     url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
     (settings.data_dir / "url").write_text(url)
     return url
+
+
+async def _start_site(runner: web.AppRunner, host: str, port: int) -> None:
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        raise ListenFailed(host, port, error) from error
 
 
 def _web_context(

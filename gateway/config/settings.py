@@ -62,7 +62,10 @@ class Settings(BaseSettings, TypedModel):
     data_dir: Directory = Field(
         default_factory=lambda: user_data_path("dovecote"), description="where the gateway stores its files"
     )
-    host: NonBlankText = Field(default="127.0.0.1", description="the address to listen on")
+    host: NonBlankText = Field(
+        default="127.0.0.1",
+        description="the address to listen on; `0.0.0.0`: all of IPv4, `::`: all of IPv4 and IPv6",
+    )
     port: int = Field(default=8080, ge=0, le=65535, description="the port to listen on; 0 selects a free one")
     roles: Roles = Field(
         default=frozenset(Role), description="all, or some of ingress, turns, delivery, reaper"

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from service_processes import COLLECTED
-from session import fast_disk
+from session import fast_disk, listening
 from zygote import COLLECTION_THRESHOLDS, Zygote, run
 
 HERE = Path(__file__).resolve().parent
@@ -51,7 +51,7 @@ def main(workers: str, arguments: list[str]) -> int:
         place = os.environ[COLLECTED] = f"{directory}/socket"
         read, write = os.pipe()
         worker = f"popen//python={sys.executable} {HERE / 'forked_worker.py'} {place}"
-        zygote = Zygote(place, lambda: None, until=read)
+        zygote = Zygote(listening(place), lambda: None, until=read)
         data = ["--basetemp", f"{directory}/data"] if disk else []
         tests = subprocess.Popen(
             [sys.executable, "-m", "pytest", *data, *arguments, "--tx", f"{workers}*{worker}"],

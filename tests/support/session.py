@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -65,6 +66,14 @@ def zygote() -> str:
     return str(directory() / "zygote")
 
 
+def listening(path: str) -> socket.socket:
+    """Return a socket that listens at a path, for a zygote."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    listener.listen(256)
+    return listener
+
+
 def unmarked() -> dict[str, str]:
     """Return the environment for what ends by itself after the whole run."""
     return {name: value for name, value in os.environ.items() if name != VARIABLE}
@@ -107,9 +116,12 @@ class Session:
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         os.environ[VARIABLE] = str(self._directory)
         self._trusts_one = SYSTEM_AUTHORITIES not in os.environ and self._trust_one()
-        self._zygote = subprocess.Popen(
-            [sys.executable, str(Path(__file__).parent / "zygote.py"), zygote()], stdin=subprocess.PIPE
-        )
+        with listening(zygote()) as listener:  # before the zygote runs: a first test may be faster
+            self._zygote = subprocess.Popen(
+                [sys.executable, str(Path(__file__).parent / "zygote.py"), str(listener.fileno())],
+                stdin=subprocess.PIPE,
+                pass_fds=[listener.fileno()],
+            )
 
     @property
     def mark(self) -> str:

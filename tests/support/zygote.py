@@ -1,10 +1,11 @@
 """Forks gateways for tests from one process that has imported everything, so that a start imports nothing.
 
-    python zygote.py SOCKET
+    python zygote.py DESCRIPTOR
 
-It listens on a socket, imports when the first order comes, and ends, with all it forked, at the end of its
-standard input. Each connection is one order: a line of JSON with descriptors 0, 1 and 2 attached. It answers
-with the process id and, later, the exit code. A connection that closes earlier ends its process.
+It serves the listening socket with this descriptor, imports when the first order comes, and ends, with all it
+forked, at the end of its standard input. Each connection is one order: a line of JSON with descriptors 0, 1
+and 2 attached. It answers with the process id and, later, the exit code. A connection that closes earlier
+ends its process.
 
 It has one thread and no event loop. What it forks leaves the loop below and runs the module as `python -m`
 does: exit codes, tracebacks and exit handlers are the real ones. Only the interpreter's last step is left
@@ -140,10 +141,8 @@ class Zygote:
     It prepares when the first order comes, and serves until the descriptor `until` has ended.
     """
 
-    def __init__(self, path: str, prepare: Callable[[], None], *, until: int) -> None:
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(path)
-        self._listener.listen(256)
+    def __init__(self, listener: socket.socket, prepare: Callable[[], None], *, until: int) -> None:
+        self._listener = listener
         self._waiting = selectors.DefaultSelector()
         self._waiting.register(self._listener, selectors.EVENT_READ, self._accept)
         self._waiting.register(until, selectors.EVENT_READ, self._ends)
@@ -231,7 +230,8 @@ class Zygote:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.path[0] = str(ROOT)
-    given = Zygote(sys.argv[1], import_everything, until=sys.stdin.fileno()).serve()
+    inherited = socket.socket(fileno=int(sys.argv[1]))
+    given = Zygote(inherited, import_everything, until=sys.stdin.fileno()).serve()
     if given is not None:
         given.take_on()
         run(given)
