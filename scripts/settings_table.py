@@ -56,7 +56,7 @@ def _row(keys: tuple[str, ...], about: FieldInfo) -> str:
 def _default(about: FieldInfo, keys: tuple[str, ...]) -> str:
     """Return a setting's default as one writes it."""
     if keys == ("data_dir",):
-        return "the user's data directory"
+        return "the user's data directory; without a home, `/var/lib/dovecote`"
     if keys == ("roles",):
         return "`all`"
     value: Any = masked(about.default, keys)

@@ -63,13 +63,16 @@ def load_for_client(
     variables = os.environ if env is None else env
     named = config or _named_file(variables)
     layers = SettingSources(root=Settings)
-    layers.add_file(named or user_file(), required=named is not None)
+    if (file := named or user_file()) is not None:
+        layers.add_file(file, required=named is not None)
     return _finish(layers, variables, flags)
 
 
-def user_file() -> Path:
-    """Return the settings file in the user's configuration directory."""
-    return user_config_path("dovecote") / DEFAULT_FILE
+def user_file() -> Path | None:
+    """Return the settings file in the user's configuration directory; None for a user without a home."""
+    with suppress(RuntimeError):
+        return user_config_path("dovecote") / DEFAULT_FILE
+    return None
 
 
 def ignored_files(config: Path | None, *, directory: Path | None = None) -> tuple[str, ...]:

@@ -151,6 +151,13 @@ def _check_agent_model(value: str) -> str:
         raise ValueError(f"must be default, {_MODEL_FORMS}") from error
 
 
+def _resolve_directory(value: Path) -> Path:
+    try:
+        return value.expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError(f"{value}: there is no home directory for ~; write the whole path") from error
+
+
 def _check_language_model(value: str) -> str:
     if not LANGUAGE_MODEL.match(value):
         raise ValueError("must be openai:NAME, anthropic:NAME, google:NAME or ollama:NAME")
@@ -158,7 +165,7 @@ def _check_language_model(value: str) -> str:
 
 
 SecretValue = Annotated[SecretStr, AfterValidator(_require_secret)]
-Directory = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+Directory = Annotated[Path, AfterValidator(_resolve_directory)]
 TimeZone = Annotated[str, AfterValidator(_require_timezone)]
 NonBlankText = Annotated[str, AfterValidator(_require_text)]
 SecretValues = Annotated[tuple[SecretValue, ...], BeforeValidator(_split_commas)]

@@ -54,13 +54,24 @@ __all__ = ["AgentSettings", "InvalidSettings", "Role", "SandboxSettings", "Setti
 DEFAULT_FILE = "dovecote.toml"
 
 
+SERVICE_DATA_DIR = Path("/var/lib/dovecote")
+"""The data directory of a user without a home directory."""
+
+
+def _default_data_dir() -> Path:
+    try:
+        return user_data_path("dovecote")
+    except RuntimeError:  # there is neither HOME nor an entry in passwd
+        return SERVICE_DATA_DIR
+
+
 class Settings(BaseSettings, TypedModel):
     """The operator's settings; created by `load`."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     data_dir: Directory = Field(
-        default_factory=lambda: user_data_path("dovecote"), description="where the gateway stores its files"
+        default_factory=_default_data_dir, description="where the gateway stores its files"
     )
     host: NonBlankText = Field(
         default="127.0.0.1",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -90,11 +91,16 @@ def _find(name: str, directories: tuple[Path, ...]) -> Runtime | None:
 
 
 def _usual_directories() -> Iterator[Path]:
-    home = Path.home()
-    yield from (Path(sys.prefix) / "bin", home / ".local/bin", home / ".cargo/bin")
+    yield Path(sys.prefix) / "bin"
+    with suppress(RuntimeError):  # a user without a home directory
+        yield from _directories_of_home(Path.home())
+    yield from (Path("/opt/node/bin"), Path("/opt/homebrew/bin"))
+
+
+def _directories_of_home(home: Path) -> Iterator[Path]:
+    yield from (home / ".local/bin", home / ".cargo/bin")
     yield from sorted(home.glob(".pyenv/versions/*/bin"), reverse=True)
     yield from sorted(home.glob(".nvm/versions/node/*/bin"), reverse=True)
-    yield from (Path("/opt/node/bin"), Path("/opt/homebrew/bin"))
 
 
 def _is_native(program: Path) -> bool:
