@@ -123,6 +123,11 @@ DRIVERS = {
 """Supported database URL schemes and their drivers."""
 
 
+def sqlite_url(file: Path) -> str:
+    """Return the database URL of a SQLite file, whose path may contain any character."""
+    return f"{DRIVERS['sqlite']}:///{str(file).replace('%', '%25').replace('?', '%3F')}"
+
+
 def _check_database_url(value: SecretStr) -> SecretStr:
     scheme, colon, rest = value.get_secret_value().strip().partition("://")
     driver = DRIVERS.get(scheme)

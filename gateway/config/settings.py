@@ -45,6 +45,7 @@ from gateway.config.setting_types import (
     VendorSettings,
     WebUrl,
     WorkspaceSettings,
+    sqlite_url,
 )
 from gateway.config.sign_in_settings import OidcSettings
 from gateway.config.sources import SettingProblem, mask
@@ -273,7 +274,7 @@ class Settings(BaseSettings, TypedModel):
         """The database in force: the configured one, or the SQLite file of the data directory."""
         if self.database_url:
             return self.database_url.get_secret_value()
-        return f"sqlite+aiosqlite:///{self.data_dir / 'dovecote.db'}"
+        return sqlite_url(self.data_dir / "dovecote.db")
 
     @property
     def is_local(self) -> bool:

@@ -99,6 +99,7 @@ async def _copy(settings: Settings, source: Path, shown: Progress) -> int:
     """Give both databases this version's schema, and copy the rows."""
     from sqlalchemy.engine import make_url
 
+    from gateway.config.setting_types import sqlite_url
     from gateway.infra.preflight import (
         DatabaseInUse,
         DependencyUnavailable,
@@ -118,7 +119,7 @@ async def _copy(settings: Settings, source: Path, shown: Progress) -> int:
 
     try:
         async with claimed_database(settings):
-            await migrate_up(f"sqlite+aiosqlite:///{source}")
+            await migrate_up(sqlite_url(source))
             await migrate_database(target, settings.database_url)
             return await asyncio.to_thread(copy_database, source, make_url(target), report)
     except (DatabaseInUse, PoolModeUnsuitable, DependencyUnavailable) as error:

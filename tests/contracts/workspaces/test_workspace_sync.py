@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -142,7 +143,7 @@ async def test_nothing_is_written_or_read_through_a_link(
     sandbox, spec = await provider.create(rig.spec(namespace=SPACE)), rig.spec(namespace=SPACE)
     links = {"etc": "/etc", "up": "../outside", "host": str(outside), "one": "two", "two": "up/f"}
     for name, target in links.items():
-        await _output_of(sandbox, f"ln -s {target} {name}")
+        await _output_of(sandbox, f"ln -s {shlex.quote(str(target))} {name}")
     await workspace_sync.sync(sandbox, spec)
     assert {name: str((rig.workspace / name).readlink()) for name in links} == links
     for path in ("etc/passwd", "up/f", "host/f", "one", "two"):

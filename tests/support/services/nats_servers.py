@@ -84,7 +84,8 @@ class NatsServer:
                 "sync_interval": "1s",
             },
         } | self._settings
-        configuration.write_text(f"{json.dumps(settings)[:-1]}, authorization: {self._authorization}}}")
+        written = json.dumps(settings, ensure_ascii=False)
+        configuration.write_text(f"{written[:-1]}, authorization: {self._authorization}}}")
         return configuration
 
     async def kill(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy.engine import make_url
 
 from gateway.config.load import load
 from gateway.config.setting_types import MIN_KEY_LENGTH
@@ -133,6 +134,8 @@ def test_database_urls_get_their_driver(read: Read, given: str, runs_with: str) 
 def test_the_database_is_in_the_data_directory(read: Read, tmp_path: Path) -> None:
     """Without a URL the database is a file of the data directory."""
     assert read({"data_dir": tmp_path}).database == f"sqlite+aiosqlite:///{tmp_path}/dovecote.db"
+    unusual = tmp_path / "50%20 of?it #ü"
+    assert make_url(read({"data_dir": unusual}).database).database == str(unusual / "dovecote.db")
 
 
 def test_vendors_variables_are_taken(read: Read) -> None:
