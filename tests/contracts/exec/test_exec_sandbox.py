@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import shlex
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ class LocalShellExec:
             path.write_bytes(stdin)
             given = str(path)
         program = self.directory / "program"
-        program.write_text(f"input={given}\n{text}", encoding="utf-8", errors="surrogateescape")
+        program.write_text(f"input={shlex.quote(given)}\n{text}", encoding="utf-8", errors="surrogateescape")
         child = await asyncio.create_subprocess_exec(
             self.shell, str(program), stdout=asyncio.subprocess.PIPE, start_new_session=True
         )

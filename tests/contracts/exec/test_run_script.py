@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -31,7 +32,7 @@ trap '[ -z "$after" ] || command -p sleep 0.5; after=; [ "${BASH_COMMAND%% *}" !
 def test_a_subshell_that_is_killed_at_once_takes_no_output_along(shell: str, tmp_path: Path) -> None:
     """What the shell of a run forks never removes the directory of that run, however early it is killed."""
     beginning = program("run.sh").partition("exec 3<")[0]
-    script = f"TMPDIR={tmp_path}; mount={tmp_path}; input=\n{beginning}\n{KILLED_AT_ONCE}"
+    script = f"TMPDIR={quote(str(tmp_path))}; mount=$TMPDIR; input=\n{beginning}\n{KILLED_AT_ONCE}"
     assert _run(shell, script).startswith(str(tmp_path))
 
 
@@ -41,9 +42,8 @@ def test_a_run_leaves_no_directory_behind(shell: str, mount: str, tmp_path: Path
     """Its directory is removed when the result is reported, and when the workspace cannot be entered."""
     (tmp_path / "runs").mkdir()
     (tmp_path / "no-directory").touch()
-    words = (
-        f"TMPDIR={tmp_path}/runs; mount={tmp_path}/{mount}; input=; key=x; limit=9; seconds=9; sweeping=yes"
-    )
+    place = quote(str(tmp_path))
+    words = f"TMPDIR={place}/runs; mount={place}/{mount}; input=; key=x; limit=9; seconds=9; sweeping=yes"
     said = _run(shell, f"{words}; script='echo hi; exit 3'\n{program('jobs.sh')}\n{program('run.sh')}")
     assert said == ("gone\n" if "no-directory" in mount else "3 no\naGkK\n.\n")
     assert not list((tmp_path / "runs").iterdir())
@@ -51,9 +51,8 @@ def test_a_run_leaves_no_directory_behind(shell: str, mount: str, tmp_path: Path
 
 def test_a_run_that_ends_at_once_leaves_no_timer_behind(tmp_path: Path) -> None:
     """The shell that starts the timer of a run is stopped before it reaches its next command."""
-    words = (
-        f"TMPDIR={tmp_path}; mount={tmp_path}; input=; key=x; limit=9; seconds=67.25; sweeping=yes; script=:"
-    )
+    place = quote(str(tmp_path))
+    words = f"TMPDIR={place}; mount={place}; input=; key=x; limit=9; seconds=67.25; sweeping=yes; script=:"
     _run("bash", f"{SLOW_AFTER_SLEEP}\n{words}\n{program('jobs.sh')}\n{program('run.sh')}")
     left = [
         int(one.parent.name)

@@ -107,6 +107,8 @@ async def test_people_of_a_group_have_sandboxes_of_their_own(tmp_path: Path) -> 
         await platform.say(GROUP, "@dovecote_bot !cat ~/mark || echo nothing-here", user=8)
         await wait_for_message(platform, "nothing-here", chat=GROUP)
         assert "of-ada" in await send_and_wait(platform, "!cat ~/mark", containing="of-ada", chat=7)
-        with closing(sqlite3.connect(f"file:{process.data / 'dovecote.db'}?mode=ro", uri=True)) as database:
+        with closing(
+            sqlite3.connect(f"{(process.data / 'dovecote.db').as_uri()}?mode=ro", uri=True)
+        ) as database:
             owners = {person for (person,) in database.execute("SELECT person FROM sandboxes")}
         assert owners == {"telegram:7", "telegram:8"}

@@ -65,7 +65,9 @@ async def wait_until_draft_recorded(data: Path) -> None:
     """Wait until the gateway has recorded which message of the platform shows its draft."""
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
-            with closing(sqlite3.connect(f"file:{data / 'dovecote.db'}?mode=ro", uri=True)) as connection:
+            with closing(
+                sqlite3.connect(f"{(data / 'dovecote.db').as_uri()}?mode=ro", uri=True)
+            ) as connection:
                 if connection.execute("SELECT 1 FROM drafts WHERE platform_id IS NOT NULL").fetchone():
                     return
             await asyncio.sleep(0.02)
