@@ -28,6 +28,10 @@ from zygote import COLLECTION_THRESHOLDS, Zygote, run
 HERE = Path(__file__).resolve().parent
 
 
+DATA = "data ä #"
+"""The directory of the tests' files. People's paths have spaces and characters beyond ASCII too."""
+
+
 def collect(arguments: list[str]) -> None:
     """Collect the tests, which leaves their modules imported; ends the run if one cannot be collected."""
     with redirect_stdout(StringIO()) as said:
@@ -52,7 +56,7 @@ def main(workers: str, arguments: list[str]) -> int:
         read, write = os.pipe()
         worker = f"popen//python={sys.executable} {HERE / 'forked_worker.py'} {place}"
         zygote = Zygote(listening(place), lambda: None, until=read)
-        data = ["--basetemp", f"{directory}/data"] if disk else []
+        data = ["--basetemp", f"{directory}/{DATA}"] if disk else []
         tests = subprocess.Popen(
             [sys.executable, "-m", "pytest", *data, *arguments, "--tx", f"{workers}*{worker}"],
             pass_fds=[write],
