@@ -376,7 +376,7 @@ def process_gauges(
         metrics=backing.metrics,
         database=backing.database,
         directory=backing.settings.data_dir,
-        is_broker_up=lambda: backing.nats.is_connected,
+        is_broker_up=lambda: backing.nats.state == "ok",
         event_log=lambda: backing.stream.usage,
         count_channels=count_channels,
     )

@@ -57,7 +57,7 @@ GAUGES: Catalogue = {
     "channels": ("channels of this process, by state", ("state",)),
     "stream_fill_ratio": ("used share of the event log's capacity, 0 to 1", ()),
     "stream_days": ("days of events that the event log holds at the present rate", ()),
-    "broker_up": ("1 while NATS answers this process", ()),
+    "broker_up": ("1 while NATS answers this process and stores messages", ()),
     "database_up": ("1 while the database answers this process", ()),
     "disk_free_bytes": ("free bytes on the data directory's file system", ()),
     "build": ("always 1; the label is the version", ("version",)),

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any
 from gateway.cli.doctor.check import MAX_CLOCK_SKEW, CheckState, DoctorCheck, failed, passed
 
 if TYPE_CHECKING:
+    from delivery.broker.connection import NatsConnection
     from delivery.broker.stream_config import StreamConfig
     from gateway.config.settings import Settings
 
 CHECK_TIMEOUT = 10.0
 """The time limit of one remote check in seconds."""
+
+PROBE_SUBJECT = "lease.probe.doctor"
+"""A subject of the event stream that holds the doctor's message for a second."""
 
 UNLIMITED = -1
 MIB = 1024**2
@@ -68,11 +72,13 @@ def check_jetstream(settings: Settings) -> Iterator[DoctorCheck]:
 
     url = settings.nats_url.get_secret_value()
     try:
-        account, events, copies = asyncio.run(_with_timeout(_jetstream_info(url)))
+        account, events, copies, unstored = asyncio.run(_with_timeout(_jetstream_info(url)))
     except (DeliveryError, OSError) as error:
         detail, remedy = str(error) or "no answer", "start it, or correct nats_url and its user"
         yield failed("jetstream", detail, remedy)
         return
+    if unstored:
+        yield failed("jetstream", unstored, "see the log of that server, and its free space and limits")
     yield check_stream_capacity(account, events, wanted_streams(settings), copies=copies)
     if "ts" in events:  # reported for a stream only
         nats_time = datetime.fromisoformat(str(events["ts"]))
@@ -84,14 +90,29 @@ async def _with_timeout(operation: Any) -> Any:
         return await operation
 
 
-async def _jetstream_info(url: str) -> tuple[dict[str, Any], dict[str, Any], int]:
-    """Return NATS's information about the account and the event stream, and the replicas of a new stream."""
+async def _jetstream_info(url: str) -> tuple[dict[str, Any], dict[str, Any], int, str]:
+    """Return NATS's information about the account and the event stream, and the replicas of a new stream.
+
+    The last value is why the event stream does not store a message, or "".
+    """
     from delivery.broker.connection import connect
     from delivery.broker.stream_config import CLUSTER_REPLICAS, EVENTS
 
     async with connect(url, name="dovecote doctor") as link:
         copies = CLUSTER_REPLICAS if link.is_clustered else 1
-        return await link.api_request("INFO"), await link.api_request(f"STREAM.INFO.{EVENTS}"), copies
+        account, events = await link.api_request("INFO"), await link.api_request(f"STREAM.INFO.{EVENTS}")
+        return account, events, copies, "" if "error" in events else await _storage_problem(link)
+
+
+async def _storage_problem(link: NatsConnection) -> str:
+    """Store a message that expires in a second; return why it is not stored, or ""."""
+    from delivery.errors import DeliveryError
+
+    try:
+        await link.publish(PROBE_SUBJECT, b"", {"Nats-TTL": "1s", "Nats-Rollup": "sub"}, tries=1)
+    except DeliveryError as error:
+        return str(error)
+    return ""
 
 
 def check_stream_capacity(
