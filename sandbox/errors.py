@@ -165,4 +165,4 @@ def repeatable() -> Iterator[None]:
 
 def install_command(extra: str) -> str:
     """Return the command that installs an optional part; Dovecote is on no package index."""
-    return f"python3 -m uv pip install --python .venv -c constraints.txt '.[{extra}]' in Dovecote's directory"
+    return f".venv/bin/pip install -c constraints.txt '.[{extra}]' in Dovecote's directory"

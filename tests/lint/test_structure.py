@@ -257,6 +257,18 @@ def test_no_text_names_an_installation_that_fails() -> None:
     assert not [path for path in texts if wrong.search(path.read_text())]
 
 
+def test_pages_for_users_install_with_pip() -> None:
+    """The first page leaves pip in `.venv` and no uv, so pages for users, and errors, use pip."""
+    pages = [path for path in tracked() if (ROOT / "docs" / "guide") in path.parents]
+    code = [path for path in tracked() if path.suffix == ".py" and "tests" not in path.parts]
+    assert len(pages) > 1
+    found = [path.name for path in (*pages, *code) if "-m uv pip install" in path.read_text()]
+    assert found == ["site.py"], "scripts/site.py is for maintainers"
+    assert "uv venv --seed" in (ROOT / "README.md").read_text(), (
+        "pip is in an environment that uv makes only then"
+    )
+
+
 def test_tests_destroy_their_own_sandboxes_only() -> None:
     """Tests share an engine, so what a test lists to destroy it lists by its own label."""
     found = [
