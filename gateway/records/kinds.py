@@ -123,6 +123,12 @@ def _agent_references(config: AgentConfig) -> Iterator[tuple[str, RecordKind]]:
             yield f"/workspaces/{place}/sandbox", "sandbox"
 
 
+def records_of_agent(config: AgentConfig) -> set[str | None]:
+    """Return the ids of the sandboxes and workspaces of an agent."""
+    inner = {reference for use in config.workspaces for reference in (use.workspace, use.sandbox)}
+    return {config.sandbox, *inner}
+
+
 def _validate_workspace(config: Mapping[str, Any], below: str) -> ValidatedConfig:
     return ValidatedConfig(config=_dump(_parse(WorkspaceConfig, config, below)), secrets={})
 
@@ -148,6 +154,12 @@ def _validate_credential(config: Mapping[str, Any], below: str) -> ValidatedConf
         (f"/agents/{place}", AGENT) for place, one in enumerate(parsed.agents) if one != EVERY_AGENT
     )
     return ValidatedConfig(config=stored, secrets=secrets, references=agents)
+
+
+def agents_of_channel(config: Mapping[str, Any]) -> set[str]:
+    """Return the ids of the agents in a stored channel's config: its own, and those of single rooms."""
+    rooms = config.get("settings", {}).get("rooms") or {}
+    return {config["agent"]} | {room["agent"] for room in rooms.values() if room.get("agent") is not None}
 
 
 def _validate_channel(config: Mapping[str, Any], below: str) -> ValidatedConfig:

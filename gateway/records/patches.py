@@ -59,3 +59,12 @@ def merge_patch(config: Any, patch: Any) -> Any:
         else:
             merged[key] = merge_patch(merged.get(key), value)
     return merged
+
+
+def value_at(config: Mapping[str, Any], pointer: str) -> str:
+    """Return the text at a pointer (RFC 6901) in a config that has it."""
+    place: Any = config
+    for escaped in pointer.split("/")[1:]:
+        part = escaped.replace("~1", "/").replace("~0", "~")
+        place = place[int(part)] if isinstance(place, list) else place[part]
+    return str(place)

@@ -21,8 +21,14 @@ from gateway.records import webhooks
 from gateway.records.agent import AgentConfig, agent_config, agent_urls
 from gateway.records.credentials import credential_urls
 from gateway.records.errors import InUse, InvalidRecord, ManagedByOperator, RecordNameTaken, RecordNotFound
-from gateway.records.kinds import ChannelConfig, ValidatedConfig, validate
-from gateway.records.patches import insert_secrets
+from gateway.records.kinds import (
+    ChannelConfig,
+    ValidatedConfig,
+    agents_of_channel,
+    records_of_agent,
+    validate,
+)
+from gateway.records.patches import insert_secrets, value_at
 from gateway.records.rules.connection_rules import shared_connections
 from gateway.records.rules.endpoint_rules import (
     CallableUrl,
@@ -325,7 +331,7 @@ class Records:
         ids: dict[str, str] = {}
         wrong: list[ConfigProblem] = []
         for pointer, kind in checked.references:
-            wanted = _value_at(checked.config, pointer)
+            wanted = value_at(checked.config, pointer)
             found = await store.get(connection, account, kind, wanted)
             if found is None:
                 detail = f"there is no {kind} {wanted[:80]!r} in this account"
@@ -378,23 +384,12 @@ class Records:
         if record.kind == "agent":
             channels = await store.list_by_kind(connection, account, "channel")
             credentials = await store.list_by_kind(connection, account, "credential")
-            users = [f"channel {one.name!r}" for one in channels if one.config["agent"] == record.id]
+            users = [
+                f"channel {one.name!r}" for one in channels if record.id in agents_of_channel(one.config)
+            ]
             uses = [one for one in credentials if record.id in one.config["agents"]]
             return users + [f"credential {one.name!r}" for one in uses]
         if record.kind in ("channel", "credential"):
             return []
         agents = await store.list_by_kind(connection, account, "agent")
-        return [f"agent {one.name!r}" for one in agents if record.id in _references(agent_config(one))]
-
-
-def _references(config: AgentConfig) -> set[str | None]:
-    inner = {reference for use in config.workspaces for reference in (use.workspace, use.sandbox)}
-    return {config.sandbox, *inner}
-
-
-def _value_at(config: Mapping[str, Any], pointer: str) -> str:
-    place: Any = config
-    for escaped in pointer.split("/")[1:]:
-        part = escaped.replace("~1", "/").replace("~0", "~")
-        place = place[int(part)] if isinstance(place, list) else place[part]
-    return str(place)
+        return [f"agent {one.name!r}" for one in agents if record.id in records_of_agent(agent_config(one))]

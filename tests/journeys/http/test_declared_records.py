@@ -156,6 +156,17 @@ async def test_a_record_that_others_use_is_released(api: ApiServer) -> None:
     assert kept.status == 200
 
 
+async def test_an_agent_of_a_single_room_is_released(api: ApiServer) -> None:
+    """A room of a channel uses its agent like the channel itself: neither the file nor HTTP deletes it."""
+    channel = {**FILE.channels["telegram"], "agent": "default", "rooms": {"-1001": {"agent": "coder"}}}
+    rest = DeclaredRecords(channels={"telegram": channel})
+    await apply(api, replace(rest, agents={"coder": {"model": "builtin:shell"}}))
+    assert await apply(api, rest) == ["release agent coder"]
+    assert await apply(api, rest) == []
+    refused = await api.mine.call("DELETE", "/accounts/me/agents/coder")
+    assert (refused.status, "channel 'telegram'" in refused.body["detail"]) == (409, True)
+
+
 async def test_a_record_of_http_becomes_the_files(api: ApiServer) -> None:
     """A name that the file takes is the file's from then on, with the same id."""
     await api.mine.call(
