@@ -17,7 +17,7 @@ from delivery.database import sqlite
 from delivery.database.async_engine import AsyncConnection, AsyncEngine, create_async_engine
 from delivery.database.direct_execution import DirectConnection, DirectEngine
 from delivery.database.group_commit import BatchAborted, GroupCommit
-from delivery.database.postgres import ServerWatch, with_failure_detection
+from delivery.database.postgres import ServerWatch, server_problem, with_failure_detection
 from delivery.errors import Remedy
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from delivery.fair_gate import FairGate
@@ -134,7 +134,7 @@ def _translate_errors() -> Iterator[None]:
             raise TransactionConflict("another transaction changes the same rows") from error
         exhausted = _exhaustion(error)
         if exhausted or error.connection_invalidated or error.__class__.__name__ == "OperationalError":
-            why = exhausted or f"the database does not answer: {error.orig}"
+            why = exhausted or f"the database does not answer: {server_problem(error.orig)}"
             raise DatabaseUnavailable(why) from error
         raise
 

@@ -24,7 +24,7 @@ from sqlalchemy.pool import NullPool
 
 from delivery.background import log_errors
 from delivery.database.async_engine import AsyncConnection, create_async_engine
-from delivery.database.postgres import with_failure_detection
+from delivery.database.postgres import server_problem, with_failure_detection
 
 log = structlog.get_logger(__name__)
 
@@ -199,7 +199,7 @@ class _PostgresClaim(_Claim):
 def _unavailable(error: DBAPIError) -> Exception:
     """Return the error to raise: an OSError if the server does not answer."""
     if error.connection_invalidated or isinstance(error, OperationalError):
-        return OSError(f"the database does not answer: {error.orig}")
+        return OSError(f"the database does not answer: {server_problem(error.orig)}")
     return error
 
 

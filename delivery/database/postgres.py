@@ -47,6 +47,12 @@ def with_failure_detection(url: URL | str) -> URL:
     return place.update_query_dict({**FAILURE_DETECTION, **place.query})
 
 
+def server_problem(error: BaseException | None) -> str:
+    """Return what libpq says in one line: without its hints, and of several servers each reason once."""
+    lines = [line for line in str(error).splitlines() if line and not line.startswith(("\t", "Multiple "))]
+    return "; ".join(dict.fromkeys(line.rpartition("connection failed: ")[2] for line in lines))
+
+
 _SSL_REQUEST = bytes.fromhex("0000000804d2162f")
 """Asks whether the server encrypts. It answers with one byte, before any authentication."""
 

@@ -135,7 +135,23 @@ def _check_database_url(value: SecretStr) -> SecretStr:
         raise ValueError("must be postgresql://user:password@host/database or sqlite:////absolute/path")
     if driver.startswith("sqlite") and len(rest) < 2:  # noqa: PLR2004 - a slash and at least one letter
         raise ValueError("names no file: write sqlite:////absolute/path")
+    if not _is_readable(f"{driver}://{rest}"):
+        raise ValueError(
+            "cannot be read: the port must be a number, and several servers are written as "
+            "postgresql://user:password@/database?host=A:5432&host=B:5432&target_session_attrs=read-write"
+        )
     return SecretStr(f"{driver}://{rest}")
+
+
+def _is_readable(url: str) -> bool:
+    from sqlalchemy.engine import make_url  # loading it takes longer than most commands
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        make_url(url)
+    except (ValueError, ArgumentError):
+        return False
+    return True
 
 
 _MODEL_FORMS = "builtin:shell, openai:NAME, anthropic:NAME, google:NAME, ollama:NAME or entry:NAME"

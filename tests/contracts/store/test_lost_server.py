@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -41,6 +42,21 @@ async def test_a_server_that_says_nothing_is_unavailable(postgres: PostgresClust
         with pytest.raises(OSError, match="the database does not answer: connection timeout"):
             async with claim_database(hurried, shared=False, owner="test"):
                 pytest.fail("there is no claim")
+
+
+async def test_the_error_names_each_server_in_one_line() -> None:
+    """Of a primary and its standby both are named, without the hints of libpq, for lines of the log."""
+    url = "postgresql+psycopg://dovecote@/d?host=127.0.0.1:1&host=127.0.0.1:2"
+    database = Database(url)
+    refused = 'connection to server at "127.0.0.1", port {} failed: Connection refused'
+    says = re.escape(f"the database does not answer: {refused.format(2)}; {refused.format(1)}")
+    with pytest.raises(DatabaseUnavailable, match=f"^{says}$"):
+        async with database.read():
+            pytest.fail("there is no connection")
+    await database.close()
+    with pytest.raises(OSError, match=f"^{says}$"):
+        async with claim_database(url, shared=False, owner="test"):
+            pytest.fail("there is no claim")
 
 
 async def test_a_connection_notices_that_its_server_is_gone(postgres: PostgresCluster) -> None:

@@ -257,6 +257,8 @@ def test_short_keys_are_warned_of(read: Read) -> None:
         ("DOVECOTE_DATABASE_URL", "mysql://h/d"),
         ("DOVECOTE_DATABASE_URL", "sqlite://"),
         ("DOVECOTE_DATABASE_URL", "sqlite:///"),
+        ("DOVECOTE_DATABASE_URL", "postgresql://u@h:port/d"),
+        ("DOVECOTE_DATABASE_URL", "postgresql://u@a:5432,b:5432/d"),
         ("DOVECOTE_PUBLIC_URL", "bots.example.org"),
         ("DOVECOTE_PUBLIC_URL", "https://u:p@h"),
         ("DOVECOTE_PUBLIC_URL", "https://[::1"),
