@@ -14,6 +14,7 @@ import socket
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
@@ -26,6 +27,7 @@ from delivery.background import log_errors, wait_for_any
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
     from sqlalchemy import Engine
+    from sqlalchemy.engine import ExceptionContext
 
 _log = structlog.get_logger(__name__)
 
@@ -74,16 +76,26 @@ class ServerWatch:
         self._answer_within = answer_within
         self.opened = 0
         """How many connections have been opened; a new one may lead to another server."""
+        self._away_since: float | None = None
+        """When the first connection was lost, or not made, since one was opened last."""
         self._connections: WeakSet[AsyncConnection[Any]] = WeakSet()
         self._waiting_since: dict[AsyncConnection[Any], float] = {}
 
     def attach(self, engine: Engine) -> None:
         """Watch each connection that an engine opens."""
         event.listen(engine, "connect", lambda adapted, _record: self._add(adapted.driver_connection))
+        event.listen(engine, "handle_error", self._note_failure)
+
+    def _note_failure(self, context: ExceptionContext) -> None:
+        if self._away_since is None and (context.is_disconnect or context.connection is None):
+            self._away_since = monotonic()
 
     def _add(self, connection: AsyncConnection[Any]) -> None:
         self._connections.add(connection)
         self.opened += 1
+        if self._away_since is not None:
+            _log.warning("database.reconnected", seconds=round(monotonic() - self._away_since, 1))
+            self._away_since = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

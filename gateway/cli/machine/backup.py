@@ -75,6 +75,7 @@ def _copy_database(settings: Settings, target: Path) -> str:
     if not source.is_file():
         raise CommandFailed(f"there is no database at {source}")
     copy = target / "dovecote.db"
+    copy.touch(mode=0o600)
     try:
         with (
             closing(sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro", uri=True)) as running,

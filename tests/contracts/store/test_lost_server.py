@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
+from structlog.testing import capture_logs
 
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.database.instance_claim import claim_database
@@ -88,6 +89,26 @@ async def test_a_statement_at_a_frozen_server_fails(postgres: PostgresCluster) -
                 await _select_one(database)
             proxy.heal()
             await _select_one(database)
+        await database.close()
+
+
+async def test_the_log_says_when_the_server_is_back(postgres: PostgresCluster) -> None:
+    """One line after an outage, however many attempts failed; the first connection is none."""
+    async with served(postgres) as (proxy, url):
+        database = Database(f"{url}?connect_timeout=2")
+        with capture_logs() as logs:
+            await _select_one(database)
+            assert logs == []
+            proxy.black_hole()
+            await database.close()
+            for _ in range(2):
+                with pytest.raises(DatabaseUnavailable):
+                    await _select_one(database)
+            proxy.heal()
+            await _select_one(database)
+            await _select_one(database)
+        assert [line["event"] for line in logs] == ["database.reconnected"]
+        assert logs[0]["seconds"] >= 1
         await database.close()
 
 

@@ -161,6 +161,7 @@ def test_a_backup_that_does_not_fit_fails_and_leaves_nothing(tmp_path: Path) -> 
             assert "No space left on device" in failed.stderr
             assert not (disk / "copy").exists()
     copied = run_command_line("backup", str(tmp_path / "copy"), "--data", str(data))
+    assert (tmp_path / "copy" / "dovecote.db").stat().st_mode & 0o777 == 0o600, "also outside its directory"
     assert copied.exit_code == 0
     assert (tmp_path / "copy" / "workspaces" / "large.bin").stat().st_size == 6_000_000
 
