@@ -4,7 +4,7 @@ import { askOtherTabs, call, endSession, onRefused, session, shareSession } from
 import { beginReading, showTheme } from "./core/choices.js";
 import { Live } from "./core/live.js";
 import { placeIn } from "./core/places.js";
-import { html, Trouble } from "./parts/parts.js";
+import { html, LacksScope, Trouble } from "./parts/parts.js";
 import { endSignIn, KeyForm, openSignedIn, openWith, takeCode, takeSignIn, tryKey } from "./shell/entry.js";
 import { Navigation } from "./shell/navigation.js";
 import { useEffect, useMemo, useReducer, useState } from "./vendor/hooks.mjs";
@@ -76,7 +76,7 @@ function Shell() {
 /** Says that the key cannot change what a place shows. */
 function ReadOnly({ place }) {
   if (place.needs === undefined || session.may(place.needs)) return null;
-  return html`<p class="readonly">This key lacks the scope <code>${place.needs}</code>: it cannot change anything here.</p>`;
+  return html`<${LacksScope} scope=${place.needs} />`;
 }
 
 /** Fetches the module of a place and shows it. */

@@ -170,6 +170,7 @@ function RetryCard({ item }) {
 /** A button that retries or cancels a turn. */
 function TurnAction({ turn, verb, label }) {
   const [act, { busy, problem }] = useAction(() => call("POST", `turns/${turn}/${verb}`));
+  if (!session.may("chat")) return null;
   return html`<button type="button" disabled=${busy} onClick=${act}>${label}</button> <${Trouble} problem=${problem} />`;
 }
 

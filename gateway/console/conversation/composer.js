@@ -1,13 +1,18 @@
 // The field for a message, with files that are attached, pasted or dropped.
 
-import { upload } from "../core/api.js";
+import { session, upload } from "../core/api.js";
 import { Icon } from "../parts/icons.js";
-import { bytes, html } from "../parts/parts.js";
+import { bytes, html, LacksScope } from "../parts/parts.js";
 import { useEffect, useRef, useState } from "../vendor/hooks.mjs";
 
 const MOST_FILES = 20;
 
-export function Composer({ onSend, hint = "", filesAllowed = true }) {
+/** A key that may not chat has no field. */
+export function Composer(props) {
+  return session.may("chat") ? html`<${MessageField} ...${props} />` : html`<${LacksScope} scope="chat" />`;
+}
+
+function MessageField({ onSend, hint = "", filesAllowed = true }) {
   const field = useRef(null);
   const [text, setText] = useState("");
   const files = useUploads();

@@ -1,6 +1,6 @@
 // One conversation with its live stream, and a new one.
 
-import { call, list, word } from "../core/api.js";
+import { call, list, session, word } from "../core/api.js";
 import { mergeBranches } from "../core/branches.js";
 import { markRead } from "../core/choices.js";
 import { html, Trouble, usePolled, useThread } from "../parts/parts.js";
@@ -30,9 +30,9 @@ export function NewConversation({ live, wanted }) {
         ${agents.map((one) => html`<option value=${one.name} key=${one.id}>${one.name}</option>`)}
       </select></label>`}
       ${isShell && html`<p class="quiet">The shell agent runs the text after an exclamation mark: <code>!echo hi</code> runs now, <code>!&sleep 5; echo done</code> in the background.</p>`}
-      <p class="suggestions">${(isShell ? SHELL : SUGGESTIONS).map((text) => html`<button type="button" key=${text} onClick=${() => send({ text })}>${text}</button>`)}</p>
+      ${session.may("chat") && html`<p class="suggestions">${(isShell ? SHELL : SUGGESTIONS).map((text) => html`<button type="button" key=${text} onClick=${() => send({ text })}>${text}</button>`)}</p>
       <details><summary>Name</summary>
-        <label>Name for programs <input value=${name} maxLength="100" onInput=${(event) => setName(event.target.value)} /></label></details>
+        <label>Name for programs <input value=${name} maxLength="100" onInput=${(event) => setName(event.target.value)} /></label></details>`}
       <${Letters} letters=${live.outbox.of(name)} outbox=${live.outbox} />
     </div></div>
     <${Composer} onSend=${send} />`;

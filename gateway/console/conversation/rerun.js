@@ -1,6 +1,6 @@
 // A person's message that can be edited and run again, and the switch between its versions.
 
-import { call } from "../core/api.js";
+import { call, session } from "../core/api.js";
 import { html, Trouble, useAction } from "../parts/parts.js";
 import { useState } from "../vendor/hooks.mjs";
 
@@ -31,6 +31,6 @@ export function Rerun({ turn, text, versions, choose, mayRun }) {
     ${versions.length > 1 && html`<button type="button" aria-label="Earlier version" disabled=${at <= 0} onClick=${() => choose(versions[at - 1])}>‹</button>
       <span class="quiet" data-kind="version">${at + 1} / ${versions.length}</span>
       <button type="button" aria-label="Later version" disabled=${isNewest} onClick=${() => choose(versions[at + 1])}>›</button>`}
-    ${isNewest && mayRun && html`<button type="button" onClick=${() => setDraft(text)}>Edit and run again</button>`}
+    ${isNewest && mayRun && session.may("chat") && html`<button type="button" onClick=${() => setDraft(text)}>Edit and run again</button>`}
   </p>`;
 }

@@ -1,6 +1,6 @@
 // What stands around the items of a conversation: what is at work, what is missing, and what is read aloud.
 
-import { call } from "../core/api.js";
+import { call, session } from "../core/api.js";
 import { html, Trouble, useAction } from "../parts/parts.js";
 import { useEffect, useRef, useState } from "../vendor/hooks.mjs";
 
@@ -45,7 +45,7 @@ export function Working({ open }) {
   const rest = open.length > 1 ? ` · ${open.length - 1} more waiting` : "";
   return html`<div class="working">
     <span><span class="pulse" aria-hidden="true" /> ${WORKING_WORDS[turn.state]}${rest}</span>
-    <button type="button" disabled=${busy} onClick=${cancel}>Cancel</button>
+    ${session.may("chat") && html`<button type="button" disabled=${busy} onClick=${cancel}>Cancel</button>`}
     <${Trouble} problem=${problem} />
   </div>`;
 }

@@ -1,6 +1,6 @@
 // The title of a conversation: where it is, and what can be done with it.
 
-import { call } from "../core/api.js";
+import { call, session } from "../core/api.js";
 import { changeRecord, FIELDS } from "../parts/record_changes.js";
 import { PlatformMark } from "../parts/icons.js";
 import { Badge, html, Trouble, useAction } from "../parts/parts.js";
@@ -17,9 +17,9 @@ export function TitleBar({ id, talk, refresh }) {
     <div class="names"><h1 class="clip">${nameOf(talk)}</h1>${placeOf(talk) && html`<p class="quiet clip" title=${talk.address?.room}>${placeOf(talk)}</p>`}</div>
     ${talk.handover && html`<${Badge} state="with a person" />`}
     <div class="actions">
-      <${Handover} id=${id} talk=${talk} refresh=${refresh} />
-      <button type="button" onClick=${() => setWanted(talk.title ?? "")}>Rename</button>
-      <${Remove} id=${id} />
+      ${session.may("chat") && html`<${Handover} id=${id} talk=${talk} refresh=${refresh} />
+        <button type="button" onClick=${() => setWanted(talk.title ?? "")}>Rename</button>`}
+      ${session.may("admin") && html`<${Remove} id=${id} />`}
     </div>
   </header>`;
 }

@@ -8,7 +8,7 @@ const fetched = (path) => () => importModule(new URL(path, import.meta.url).href
 export const PLACES = [
   { name: "home", title: "Home", icon: "home", load: fetched("../home/home.js") },
   { name: "inbox", title: "Inbox", icon: "inbox", load: fetched("../inbox/inbox.js") },
-  { name: "approvals", title: "Approvals", icon: "check", load: fetched("../decisions/approvals.js") },
+  { name: "approvals", title: "Approvals", icon: "check", needs: "chat", load: fetched("../decisions/approvals.js") },
   { name: "jobs", title: "Jobs", icon: "job", group: "Activity", load: fetched("../work/jobs.js") },
   { name: "turns", title: "Turns", icon: "turn", group: "Activity", load: fetched("../work/turns.js") },
   { name: "deliveries", title: "Deliveries", icon: "send", group: "Activity", load: fetched("../work/deliveries.js") },

@@ -1,6 +1,6 @@
 // The answer of a person: approve or deny with a comment, or answer a question.
 
-import { call } from "../core/api.js";
+import { call, session } from "../core/api.js";
 import { html, Trouble, useAction } from "../parts/parts.js";
 import { useState } from "../vendor/hooks.mjs";
 
@@ -14,6 +14,7 @@ export function Decide({ approval, onDone = () => {} }) {
     setSettled(decision === "approve" ? "Approved; waiting for the gateway to continue." : "Denied.");
     onDone();
   });
+  if (!session.may("chat")) return null;
   if (settled) return html`<footer role="status">${settled}</footer>`;
   return html`<div class="decide">
     <label>Comment (optional) <input value=${comment} maxLength="500" onInput=${(event) => setComment(event.target.value)} /></label>
@@ -33,6 +34,7 @@ export function Answer({ approval, choices, form, onDone = () => {} }) {
     setSettled("Answered; waiting for the gateway to continue.");
     onDone();
   });
+  if (!session.may("chat")) return null;
   if (settled) return html`<footer role="status">${settled}</footer>`;
   return html`<div class="decide">
     ${choices?.length > 0

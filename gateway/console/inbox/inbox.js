@@ -1,5 +1,6 @@
 // The inbox: all conversations, last active first, with search and filters; beside them the one that is open.
 
+import { session } from "../core/api.js";
 import { isUnread } from "../core/choices.js";
 import { addressOf, replaceAddress } from "../core/places.js";
 import { PlatformMark } from "../parts/icons.js";
@@ -21,7 +22,7 @@ export function View({ id, query, live }) {
     <div class="talk">
       ${isNew && html`<${NewConversation} live=${live} wanted=${query.get("agent")} key=${query.get("agent")} />`}
       ${id && !isNew && html`<${Conversation} id=${id} live=${live} key=${id} />`}
-      ${!id && html`<${Empty} icon="inbox" title="No conversation is open">Choose one from the list, or <a href="#/inbox/new">begin a new one</a>.</${Empty}>`}
+      ${!id && html`<${Empty} icon="inbox" title="No conversation is open">Choose one from the list${session.may("chat") && html`, or <a href="#/inbox/new">begin a new one</a>`}.</${Empty}>`}
     </div>
   </section>`;
 }

@@ -24,6 +24,11 @@ export function Empty({ icon, title, children }) {
   return html`<div class="nothing"><${Icon} name=${icon} /><p class="title">${title}</p><p>${children}</p></div>`;
 }
 
+/** Says that the key cannot change what is shown. */
+export function LacksScope({ scope }) {
+  return html`<p class="readonly">This key lacks the scope <code>${scope}</code>: it cannot change anything here.</p>`;
+}
+
 /** Links that choose one of several lists. */
 export function Tabs({ label, chosen, options, address }) {
   return html`<nav class="tabs" aria-label=${label}><ul>${Object.entries(options).map(([name, title]) => html`<li key=${name}>

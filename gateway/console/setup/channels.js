@@ -141,7 +141,7 @@ function Settings({ channel, refresh }) {
     shown.current = wanted;
   };
   const fields = [{ name: "settings", pointer: "/settings", label: "Settings (JSON)", kind: "area", required: true, value: JSON.stringify(shown.current, null, 2), hint: "*** stands for a secret and keeps it." }];
-  return html`<details><summary>Change the settings</summary><${Form} label="Settings" fields=${fields} action="Save the settings" onSend=${save} onReload=${reload} keeps=${true} key=${round} /></details>`;
+  return session.may("admin") && html`<details><summary>Change the settings</summary><${Form} label="Settings" fields=${fields} action="Save the settings" onSend=${save} onReload=${reload} keeps=${true} key=${round} /></details>`;
 }
 
 /** Which agent answers. */

@@ -1,6 +1,6 @@
 // The MCP servers of an agent: what they are, and a form that connects one.
 
-import { call, Problem } from "../core/api.js";
+import { call, Problem, session } from "../core/api.js";
 import { Form, Remove } from "../parts/forms.js";
 import { Badge, html } from "../parts/parts.js";
 
@@ -31,5 +31,5 @@ export function McpServers({ agent, path, refresh }) {
       <span class="quiet">${one.tools === null || one.tools === undefined ? "all tools" : one.tools.join(", ")}</span></header>
       <p><code class="wrap">${one.url ?? one.command}</code></p>
       ${!agent.managed && html`<p class="row"><${Remove} label="Disconnect" sureLabel="Confirm" onRemove=${() => change({ [name]: null })} /></p>`}</li>`)}</ul>`}
-    ${!agent.managed && html`<details><summary>Connect an MCP server</summary><${Form} label="Connect an MCP server" fields=${fields} action="Connect" onSend=${connect} /></details>`}`;
+    ${!agent.managed && session.may("admin") && html`<details><summary>Connect an MCP server</summary><${Form} label="Connect an MCP server" fields=${fields} action="Connect" onSend=${connect} /></details>`}`;
 }

@@ -1,6 +1,6 @@
 // Sandboxes: which are alive, since when, and for whom; commands in them; and their records.
 
-import { call, list } from "../core/api.js";
+import { call, list, session } from "../core/api.js";
 import { addressOf } from "../core/places.js";
 import { Act, Form, Remove } from "../parts/forms.js";
 import { Badge, Empty, html, Moment, Output, span, Trouble, usePolled } from "../parts/parts.js";
@@ -51,7 +51,7 @@ function Run({ sandbox, refresh }) {
     setResult(await call("POST", `sandboxes/${sandbox.id}/exec`, { body: { command, timeout: RUN_SECONDS }, patience: (RUN_SECONDS + 10) * 1000 }));
     await refresh();
   };
-  return html`<details><summary>Run a command</summary>
+  return session.may("admin") && html`<details><summary>Run a command</summary>
     <${Form} label=${`Run a command in ${sandbox.name || sandbox.id}`} fields=${[{ name: "command", label: "Command", required: true, placeholder: "ls -la" }]} action="Run" onSend=${run} keeps="quietly" />
     ${result && html`<div role="status"><${Output} text=${`${result.stdout}${result.stderr}` || "no output"} label="Output" />
       <p class="quiet">${result.timed_out ? "timed out" : `exit code ${result.exit_code}`} · ${span(result.duration_ms)}${result.truncated ? " · output cut" : ""}</p></div>`}</details>`;

@@ -1,6 +1,6 @@
 // Skills: instructions that agents load when they need them.
 
-import { call, list, upload } from "../core/api.js";
+import { call, list, session, upload } from "../core/api.js";
 import { Form, Remove } from "../parts/forms.js";
 import { html, Trouble, usePolled } from "../parts/parts.js";
 
@@ -25,5 +25,5 @@ export function Skills() {
     ${value?.length > 0 && html`<ul class="rows">${value.map((one) => html`<li class="entry" key=${one.id} data-skill=${one.name}><header><h3>${one.name}</h3></header>
       <p class="quiet wrap">${one.config.description}</p>
       ${one.managed ? html`<p class="quiet">From the configuration file.</p>` : html`<p class="row"><${Remove} onRemove=${() => call("DELETE", `${RECORDS}/${one.id}`).then(refresh)} /></p>`}</li>`)}</ul>`}
-    <details><summary>Add a skill</summary><${Form} label="Add a skill" fields=${fields} action="Add the skill" onSend=${add} /></details>`;
+    ${session.may("admin") && html`<details><summary>Add a skill</summary><${Form} label="Add a skill" fields=${fields} action="Add the skill" onSend=${add} /></details>`}`;
 }

@@ -1,6 +1,6 @@
 // Usage: what models and sandboxes took, by agent and by reason, against the budget.
 
-import { call, list, versionOf } from "../core/api.js";
+import { call, list, session, versionOf } from "../core/api.js";
 import { Form } from "../parts/forms.js";
 import { bytes, html, Trouble, usePolled } from "../parts/parts.js";
 import { useRef, useState } from "../vendor/hooks.mjs";
@@ -62,7 +62,7 @@ function PersonBudgets({ budget, refresh }) {
     shown.current = await call("GET", BUDGET);
     setRound((known) => known + 1);
   };
-  return html`<details><summary>Budget of each person</summary>
+  return session.may("admin") && html`<details><summary>Budget of each person</summary>
     <p class="quiet">What one person may use in all conversations; nothing means no limit.</p>
     <${Form} label="Budget of each person" fields=${fields} action="Save" onSend=${save} onReload=${reload} keeps=${true} key=${round} /></details>`;
 }

@@ -1,5 +1,6 @@
 // The navigation: all places in groups, the number of approvals that wait, and what belongs to the page itself.
 
+import { session } from "../core/api.js";
 import { chooseTheme, theme, THEMES } from "../core/choices.js";
 import { PLACES } from "../core/places.js";
 import { Icon, Mark } from "../parts/icons.js";
@@ -21,7 +22,7 @@ export function Navigation({ place, address, live, onLeave }) {
         <${Icon} name="menu" /> Menu${live.pending?.length > 0 && html` <span class="count">${live.pending.length}</span>`}</button>
     </div>
     <div class="places" id="places">
-      <a class="button primary new" href="#/inbox/new"><${Icon} name="plus" /> New conversation</a>
+      ${session.may("chat") && html`<a class="button primary new" href="#/inbox/new"><${Icon} name="plus" /> New conversation</a>`}
       <nav aria-label="Views">${GROUPS.map((group) => html`<${Group} group=${group} place=${place} live=${live} key=${group} />`)}</nav>
       <div class="own">
         <${ThemeChoice} />

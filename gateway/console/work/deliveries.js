@@ -1,6 +1,6 @@
 // Deliveries to chats and webhooks, with every attempt and a retry.
 
-import { call } from "../core/api.js";
+import { call, session } from "../core/api.js";
 import { addressOf } from "../core/places.js";
 import { Badge, Empty, html, Moment, span, Tabs, Trouble, useAction, useGrowing, usePolled } from "../parts/parts.js";
 
@@ -53,7 +53,7 @@ function Delivery({ id }) {
     <h1>Delivery</h1>
     <${Trouble} problem=${problem} retry=${refresh} />
     ${delivery && html`<${DeliveryFacts} delivery=${delivery} />
-      ${AGAIN.has(delivery.state) && html`<p class="row"><button type="button" disabled=${trying.busy} onClick=${retry}>Send again now</button></p>`}
+      ${AGAIN.has(delivery.state) && session.may("admin") && html`<p class="row"><button type="button" disabled=${trying.busy} onClick=${retry}>Send again now</button></p>`}
       <${Trouble} problem=${trying.problem} />
       <${Attempts} attempts=${delivery.attempts} />`}
   </section>`;

@@ -1,6 +1,6 @@
 // Background jobs: all of them with their states, one with its live log and a stop button.
 
-import { call } from "../core/api.js";
+import { call, session } from "../core/api.js";
 import { Badge, Files, html, Moment, Output, span, Trouble, useAction, useGrowing, usePolled } from "../parts/parts.js";
 
 const LIST_EVERY = 3000;
@@ -43,7 +43,7 @@ function Job({ id }) {
     <h1>Job</h1>
     <${Trouble} problem=${problem} retry=${refresh} />
     ${job && html`<${JobFacts} job=${job} />
-      ${job.state === "running" && html`<p class="row">
+      ${job.state === "running" && session.may("jobs") && html`<p class="row">
         <button type="button" class="danger" disabled=${stopping.busy || job.stopping} onClick=${stop}>${job.stopping ? "Stopping…" : "Stop the job"}</button></p>`}
       <${Trouble} problem=${stopping.problem} />
       <h2>${job.state === "running" ? "Live log" : "Log"}</h2>

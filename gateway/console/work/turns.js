@@ -1,6 +1,6 @@
 // Turns: what agents did for messages, and the trace of one turn as a line of time.
 
-import { call } from "../core/api.js";
+import { call, session } from "../core/api.js";
 import { addressOf } from "../core/places.js";
 import { Badge, Empty, html, Moment, Output, span, Tabs, toneOf, Trouble, useAction, useGrowing, usePolled } from "../parts/parts.js";
 import { useState } from "../vendor/hooks.mjs";
@@ -65,7 +65,7 @@ function Actions({ status, refresh }) {
   });
   const mayCancel = ["queued", "running", "waiting"].includes(status.state);
   const mayRetry = status.state === "failed" || status.next_at;
-  if (!mayCancel && !mayRetry) return null;
+  if (!session.may("chat") || (!mayCancel && !mayRetry)) return null;
   return html`<p class="row">
     ${mayRetry && html`<button type="button" disabled=${busy} onClick=${() => act("retry")}>Retry</button>`}
     ${mayCancel && html`<button type="button" class="danger" disabled=${busy} onClick=${() => act("cancel")}>Cancel</button>`}

@@ -1,0 +1,103 @@
+"""The console with a key that may only read: it shows everything, and offers nothing that is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from channels.telegram.simulator import simulate
+from console_driver import CHROMIUM, load, open_console
+from console_pictures import PLACES
+from demo_content import Filled, fill
+from demo_model import answer
+from gateway_process import GatewayProcess
+from gateway_process import gateway as running
+from openai_server import OpenAIServer
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"{CHROMIUM} is not installed, which draws the console"),
+    pytest.mark.timeout(240),
+]
+
+READING = re.compile(r"^(Copy|Show|Hide|Read on|Try again|Newest|How to check|Notify me|\d)")
+"""The beginnings of what a reader may press: nothing of it changes anything."""
+
+CONTROLS = """() => [...document.querySelectorAll("main button, main summary, main form, main textarea")]
+  .filter((one) => one.checkVisibility() && !one.closest("[role=search]"))
+  .map((one) => one.getAttribute("aria-label") || one.innerText.trim() || one.tagName)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilledGateway:
+    """A gateway with something on every place, and keys for it by their scope."""
+
+    process: GatewayProcess
+    filled: Filled
+    keys: dict[str, str]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FilledGateway]:
+    """A gateway with content; calls and questions wait for a person."""
+    async with OpenAIServer(answer) as model, simulate() as platform:
+        env = {
+            "DOVECOTE_AGENT__MODEL": "openai:loopback",
+            "DOVECOTE_AGENT__BASE_URL": model.base_url,
+            "OPENAI_API_KEY": "loopback",
+            "DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8",
+        }
+        async with running(tmp_path_factory.mktemp("reader") / "data", env=env) as process:
+            async with process.http() as session:
+                filled, keys = await fill(session, platform), {}
+                for name, scopes in {"read": ["read"], "chat": ["read", "chat"]}.items():
+                    body = {"name": name, "scopes": scopes}
+                    async with session.post("/accounts/me/keys", json=body) as response:
+                        keys[name] = (await response.json())["key"]
+            yield FilledGateway(process=process, filled=filled, keys=keys)
+
+
+async def offered(page: Page, address: str) -> list[str]:
+    """Open a place; return what it offers apart from reading."""
+    await load(page, address)
+    await expect(page.locator("main h1:visible").first).to_be_visible()
+    await page.wait_for_load_state("networkidle")
+    if address.endswith("/approvals"):
+        await expect(page.locator("[data-approval]").first).to_be_visible()
+    return [text for text in await page.evaluate(CONTROLS) if not READING.match(text)]
+
+
+async def test_nothing_is_offered_that_a_reader_may_not(gateway: FilledGateway, browser: Browser) -> None:
+    """On no place, in no conversation and on no page of a single thing."""
+    url, found = gateway.process.url, {}
+    async with open_console(browser, width=390, height=760) as view:
+        await view.enter(gateway.process, gateway.keys["read"])
+        page = view.page
+        for name in PLACES:
+            found[name] = await offered(page, f"{url}/#/{name}")
+            single = page.locator(f"main ul a[href^='#/{name}/']").first
+            if await single.count():
+                found[f"{name}/1"] = await offered(page, f"{url}/{await single.get_attribute('href')}")
+        for conversation in (gateway.filled.report, gateway.filled.job, "new"):
+            found[conversation] = await offered(page, f"{url}/#/inbox/{conversation}")
+            await expect(page.get_by_text("This key lacks the scope")).to_be_visible()
+        assert {place: texts for place, texts in found.items() if texts} == {}
+        assert len(found) > len(PLACES) + 6
+        assert view.console_errors == []
+
+
+async def test_who_may_chat_answers_and_does_not_delete(gateway: FilledGateway, browser: Browser) -> None:
+    """The scope chat has the message field, titles and decisions; deletion needs admin."""
+    url = gateway.process.url
+    async with open_console(browser) as view:
+        await view.enter(gateway.process, gateway.keys["chat"])
+        conversation = await offered(view.page, f"{url}/#/inbox/{gateway.filled.report}")
+        assert {"Take over", "Rename", "Send"} <= set(conversation)
+        assert "Delete" not in conversation
+        assert {"Approve", "Deny"} <= set(await offered(view.page, f"{url}/#/approvals"))
+        assert view.console_errors == []
