@@ -4,6 +4,7 @@ import { askOtherTabs, call, endSession, onRefused, session, shareSession } from
 import { beginReading, showTheme } from "./core/choices.js";
 import { Live } from "./core/live.js";
 import { placeIn } from "./core/places.js";
+import { focusPage } from "./parts/forms.js";
 import { html, LacksScope, Trouble } from "./parts/parts.js";
 import { endSignIn, KeyForm, openSignedIn, openWith, takeCode, takeSignIn, tryKey } from "./shell/entry.js";
 import { Navigation } from "./shell/navigation.js";
@@ -62,6 +63,7 @@ function Shell() {
     const waiting = live.pending?.length > 0 ? `(${live.pending.length}) ` : "";
     document.title = `${waiting}${place.title} · Dovecote`;
   }, [place, live.pending?.length]);
+  useEffect(focusPage, [location.hash]); // the link that was followed may be gone
   const end = async () => {
     const ended = endSignIn();
     endSession();

@@ -122,6 +122,13 @@ def test_no_script_makes_markup_or_code_from_text(script: Path) -> None:
         assert forbidden not in text
 
 
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_a_button_that_is_busy_keeps_the_focus(script: Path) -> None:
+    """A browser takes the focus from a disabled button, so keyboards would begin again at the top."""
+    buttons = re.findall(r"<button[^>]*?(?<!aria-)disabled=\$\{([^}]*)\}", script.read_text())
+    assert [value for value in buttons if "busy" in value] == []
+
+
 def test_the_policy_allows_only_this_host() -> None:
     """No source but the gateway itself, no eval, nothing inline without its digest."""
     assert "'unsafe" not in console.CSP

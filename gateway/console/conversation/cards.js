@@ -171,7 +171,7 @@ function RetryCard({ item }) {
 function TurnAction({ turn, verb, label }) {
   const [act, { busy, problem }] = useAction(() => call("POST", `turns/${turn}/${verb}`));
   if (!session.may("chat")) return null;
-  return html`<button type="button" disabled=${busy} onClick=${act}>${label}</button> <${Trouble} problem=${problem} />`;
+  return html`<button type="button" aria-disabled=${busy} onClick=${act}>${label}</button> <${Trouble} problem=${problem} />`;
 }
 
 const CARDS = {

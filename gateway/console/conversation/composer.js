@@ -58,7 +58,7 @@ function MessageField({ onSend, hint = "", filesAllowed = true }) {
       <label class="unseen" for="say">Message</label>
       <textarea id="say" ref=${field} rows=${Math.min(8, text.split("\n", 8).length)} value=${text} placeholder="Message" onPaste=${(event) => take(event, event.clipboardData?.files)}
         aria-describedby="say-hint" onInput=${(event) => setText(event.target.value)} onKeyDown=${pressed} />
-      <button class="primary" disabled=${isEmpty || files.busy}>Send</button>
+      <button class="primary" aria-disabled=${isEmpty || files.busy}>Send</button>
     </div>
     <p id="say-hint" class="unseen">Enter sends the message, Shift+Enter starts a new line.</p>
   </form>`;

@@ -45,7 +45,7 @@ export function Working({ open }) {
   const rest = open.length > 1 ? ` · ${open.length - 1} more waiting` : "";
   return html`<div class="working">
     <span><span class="pulse" aria-hidden="true" /> ${WORKING_WORDS[turn.state]}${rest}</span>
-    ${session.may("chat") && html`<button type="button" disabled=${busy} onClick=${cancel}>Cancel</button>`}
+    ${session.may("chat") && html`<button type="button" aria-disabled=${busy} onClick=${cancel}>Cancel</button>`}
     <${Trouble} problem=${problem} />
   </div>`;
 }

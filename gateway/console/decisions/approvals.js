@@ -3,8 +3,9 @@
 import { call, list } from "../core/api.js";
 import { addressOf } from "../core/places.js";
 import { CallText } from "../parts/call_text.js";
+import { focusPage } from "../parts/forms.js";
 import { Badge, Empty, html, Moment, Tabs, Trouble, usePaged, usePolled } from "../parts/parts.js";
-import { useEffect, useState } from "../vendor/hooks.mjs";
+import { useEffect, useRef, useState } from "../vendor/hooks.mjs";
 import { Answer, Decide } from "./decide.js";
 
 const EVERY = 3000;
@@ -24,11 +25,16 @@ export function View({ id, query, live }) {
 }
 
 function Waiting({ live }) {
+  const count = useRef(0);
   const { value, problem, refresh } = usePolled(() => list("approvals?state=pending"), EVERY);
   const [known, setKnown] = useState([]);
   useEffect(() => {
     if (value !== null) setKnown(value);
   }, [value]);
+  useEffect(() => {
+    if (known.length < count.current) focusPage(); // the item that had the focus may be gone
+    count.current = known.length;
+  }, [known.length]);
   const done = () => {
     live.askApprovals();
     refresh();
@@ -43,7 +49,7 @@ function Settled({ state }) {
   return html`<${Trouble} problem=${problem} />
     ${items?.length === 0 && html`<p class="empty">None.</p>`}
     <div class="cards">${items?.map((item) => html`<${ApprovalItem} item=${item} key=${item.id} />`)}</div>
-    ${more && html`<button type="button" disabled=${busy} onClick=${more}>Show more</button>`}`;
+    ${more && html`<button type="button" aria-disabled=${busy} onClick=${more}>Show more</button>`}`;
 }
 
 function One({ id, live }) {

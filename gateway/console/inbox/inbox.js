@@ -89,5 +89,5 @@ function More({ more, busy }) {
     seen.observe(end.current);
     return () => seen.disconnect();
   }, [more, busy]);
-  return html`<p class="row" ref=${end}><button type="button" disabled=${busy} onClick=${more}>Show more</button></p>`;
+  return html`<p class="row" ref=${end}><button type="button" aria-disabled=${busy} onClick=${more}>Show more</button></p>`;
 }

@@ -118,8 +118,18 @@ export function Remove({ onRemove, label = "Remove", sureLabel = "Confirm remova
     <${Trouble} problem=${problem} />`;
 }
 
+/** The focus goes to what a person opens, and back to what opened it: the refs of both. */
+export function useFocusBetween(isOpen) {
+  const [opened, closed, before] = [useRef(null), useRef(null), useRef(isOpen)];
+  useEffect(() => {
+    if (before.current !== isOpen) (isOpen ? opened : closed).current?.focus();
+    before.current = isOpen;
+  }, [isOpen]);
+  return [opened, closed];
+}
+
 /** Put the focus on the page if what had it is gone. */
-function focusPage() {
+export function focusPage() {
   if (document.activeElement === document.body) document.querySelector("main")?.focus();
 }
 

@@ -12,6 +12,6 @@ export function View() {
     ${items?.length > 0 && html`<div class="scroll" tabIndex="0" role="region" aria-label="Audit entries"><table>
       <thead><tr>${["Time", "Who", "What", "Object", "Status", "From"].map((name) => html`<th scope="col" key=${name}>${name}</th>`)}</tr></thead>
       <tbody>${items.map((entry) => html`<tr key=${entry.id}><td><${Moment} time=${entry.time} /></td><td><code>${entry.actor}</code></td><td>${entry.action}</td><td><code>${entry.object}</code></td><td>${entry.status}</td><td>${entry.address}</td></tr>`)}</tbody></table></div>`}
-    ${more && html`<button type="button" disabled=${busy} onClick=${more}>Show more</button>`}
+    ${more && html`<button type="button" aria-disabled=${busy} onClick=${more}>Show more</button>`}
   </section>`;
 }

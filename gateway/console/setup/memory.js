@@ -28,7 +28,7 @@ export function View() {
     <${Trouble} problem=${problem} retry=${refresh} />
     ${items?.length === 0 && html`<${Empty} icon="memory" title=${words ? "Nothing matches" : "No note yet"}>Agents write notes when people ask them to remember something.</${Empty}>`}
     ${items?.length > 0 && html`<ul class="rows">${items.map((one) => html`<${Note} note=${one} refresh=${refresh} key=${one.id} />`)}</ul>`}
-    ${more && html`<button type="button" disabled=${busy} onClick=${more}>Show more</button>`}
+    ${more && html`<button type="button" aria-disabled=${busy} onClick=${more}>Show more</button>`}
     <${Form} title="Write a note" fields=${fields} action="Write" onSend=${write} needs="chat" />
   </section>`;
 }

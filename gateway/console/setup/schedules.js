@@ -30,7 +30,7 @@ export function View() {
     <${Trouble} problem=${problem} retry=${refresh} />
     ${items?.length === 0 && html`<${Empty} icon="clock" title="No schedule yet">Add one below.</${Empty}>`}
     ${items?.length > 0 && html`<ul class="rows">${items.map((one) => html`<${Schedule} schedule=${one} refresh=${refresh} key=${one.id} />`)}</ul>`}
-    ${more && html`<button type="button" disabled=${busy} onClick=${more}>Show more</button>`}
+    ${more && html`<button type="button" aria-disabled=${busy} onClick=${more}>Show more</button>`}
     <${Form} title="Add a schedule" fields=${fields} action="Add" onSend=${add} needs="chat" />
   </section>`;
 }

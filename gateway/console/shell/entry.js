@@ -28,7 +28,7 @@ export function KeyForm({ said, onEnter }) {
     <label>API key <input type="password" name="key" required autoFocus autoComplete="off" spellCheck=${false} value=${key}
       aria-describedby="key-hint" onInput=${(event) => setKey(event.target.value)} /></label>
     <p id="key-hint" class="quiet">The gateway wrote its first key to the file <code>key</code> in its data directory. This page keeps it until you leave or close its tabs.</p>
-    <p class="row"><button class="primary" disabled=${busy || key.trim() === ""}>Enter</button></p>
+    <p class="row"><button class="primary" aria-disabled=${busy} disabled=${key.trim() === ""}>Enter</button></p>
     ${problem && html`<p class="trouble" role="alert">${problem}</p>`}
   </form></main>`;
 }

@@ -23,7 +23,7 @@ function AllDeliveries({ endpoint, state }) {
     <${Trouble} problem=${problem} retry=${refresh} />
     ${shown?.length === 0 && html`<${Empty} icon="send" title="None">${state ? "No delivery is in this state." : "Nothing was sent to a chat platform or a webhook yet."}</${Empty}>`}
     ${shown?.length > 0 && html`<ul class="rows">${shown.map((delivery) => html`<${DeliveryRow} delivery=${delivery} key=${delivery.id} />`)}</ul>`}
-    ${more && html`<button type="button" disabled=${busy} onClick=${more}>Show more</button>`}
+    ${more && html`<button type="button" aria-disabled=${busy} onClick=${more}>Show more</button>`}
   </section>`;
 }
 
@@ -53,7 +53,7 @@ function Delivery({ id }) {
     <h1>Delivery</h1>
     <${Trouble} problem=${problem} retry=${refresh} />
     ${delivery && html`<${DeliveryFacts} delivery=${delivery} />
-      ${AGAIN.has(delivery.state) && session.may("admin") && html`<p class="row"><button type="button" disabled=${trying.busy} onClick=${retry}>Send again now</button></p>`}
+      ${AGAIN.has(delivery.state) && session.may("admin") && html`<p class="row"><button type="button" aria-disabled=${trying.busy} onClick=${retry}>Send again now</button></p>`}
       <${Trouble} problem=${trying.problem} />
       <${Attempts} attempts=${delivery.attempts} />`}
   </section>`;

@@ -18,7 +18,7 @@ function AllJobs() {
     <${Trouble} problem=${problem} retry=${refresh} />
     ${value?.length === 0 && html`<p class="empty">No jobs yet. In a chat with the shell agent, <code>!&sleep 5; echo done</code> starts one.</p>`}
     ${value?.length > 0 && html`<ul class="rows">${value.map((job) => html`<${JobRow} job=${job} key=${job.resultId} />`)}</ul>`}
-    ${more && html`<button type="button" disabled=${busy} onClick=${more}>Show more</button>`}
+    ${more && html`<button type="button" aria-disabled=${busy} onClick=${more}>Show more</button>`}
   </section>`;
 }
 
@@ -44,7 +44,7 @@ function Job({ id }) {
     <${Trouble} problem=${problem} retry=${refresh} />
     ${job && html`<${JobFacts} job=${job} />
       ${job.state === "running" && session.may("jobs") && html`<p class="row">
-        <button type="button" class="danger" disabled=${stopping.busy || job.stopping} onClick=${stop}>${job.stopping ? "Stopping…" : "Stop the job"}</button></p>`}
+        <button type="button" class="danger" aria-disabled=${stopping.busy} disabled=${job.stopping} onClick=${stop}>${job.stopping ? "Stopping…" : "Stop the job"}</button></p>`}
       <${Trouble} problem=${stopping.problem} />
       <h2>${job.state === "running" ? "Live log" : "Log"}</h2>
       <${JobLog} id=${id} live=${job.state === "running"} fallback=${job.output} />

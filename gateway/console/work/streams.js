@@ -21,7 +21,7 @@ function AllStreams() {
     ${value?.length > 0 && html`<ul class="rows">${value.map((talk) => html`<li key=${talk.id}>
       <a class="rowlink two" href=${`#/streams/${talk.id}`}><span class="clip">${nameOf(talk)}</span>
       <span class="quiet"><${Moment} time=${talk.created_at} /></span></a></li>`)}</ul>`}
-    ${more && html`<button type="button" disabled=${busy} onClick=${more}>Show more</button>`}
+    ${more && html`<button type="button" aria-disabled=${busy} onClick=${more}>Show more</button>`}
   </section>`;
 }
 
@@ -47,7 +47,7 @@ function Events({ id }) {
     </dl>`}
     <ol class="rows events">${items.map((event) => html`<${EventRow} event=${event} key=${event.seq} />`)}</ol>
     <${Trouble} problem=${problem} />
-    <p class="row"><button type="button" disabled=${busy} onClick=${more}>Read on</button></p>
+    <p class="row"><button type="button" aria-disabled=${busy} onClick=${more}>Read on</button></p>
   </section>`;
 }
 

@@ -24,7 +24,7 @@ function AllTurns({ state }) {
     ${items?.length === 0 && html`<${Empty} icon="turn" title="None">${state ? "No turn is in this state." : "A message to an agent starts the first turn."}</${Empty}>`}
     ${items?.length > 0 && html`<ul class="rows">${items.map((turn) => html`<li key=${turn.id}><a class="rowlink" href=${addressOf("turns", turn.id)} data-turn=${turn.id}>
       <${Badge} state=${turn.dead ? "dead" : turn.state} /> <span class="clip">${turn.input || turn.trigger}</span> <span class="quiet"><${Moment} time=${turn.created_at} /></span></a></li>`)}</ul>`}
-    ${more && html`<button type="button" disabled=${busy} onClick=${more}>Show more</button>`}
+    ${more && html`<button type="button" aria-disabled=${busy} onClick=${more}>Show more</button>`}
   </section>`;
 }
 
@@ -67,8 +67,8 @@ function Actions({ status, refresh }) {
   const mayRetry = status.state === "failed" || status.next_at;
   if (!session.may("chat") || (!mayCancel && !mayRetry)) return null;
   return html`<p class="row">
-    ${mayRetry && html`<button type="button" disabled=${busy} onClick=${() => act("retry")}>Retry</button>`}
-    ${mayCancel && html`<button type="button" class="danger" disabled=${busy} onClick=${() => act("cancel")}>Cancel</button>`}
+    ${mayRetry && html`<button type="button" aria-disabled=${busy} onClick=${() => act("retry")}>Retry</button>`}
+    ${mayCancel && html`<button type="button" class="danger" aria-disabled=${busy} onClick=${() => act("cancel")}>Cancel</button>`}
   </p><${Trouble} problem=${problem} />`;
 }
 

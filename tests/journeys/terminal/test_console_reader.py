@@ -1,4 +1,4 @@
-"""The console with a key that may only read: it shows everything, and offers nothing that is refused."""
+"""The console for special readers: with a key that may only read, and with the keyboard alone."""
 
 from __future__ import annotations
 
@@ -101,3 +101,36 @@ async def test_who_may_chat_answers_and_does_not_delete(gateway: FilledGateway, 
         assert "Delete" not in conversation
         assert {"Approve", "Deny"} <= set(await offered(view.page, f"{url}/#/approvals"))
         assert view.console_errors == []
+
+
+async def test_the_keyboard_alone_suffices(gateway: FilledGateway, browser: Browser) -> None:
+    """The focus goes to what was opened, and back, and to the page if what had it is gone."""
+    url = gateway.process.url
+    async with open_console(browser) as view:
+        page, keyboard = view.page, view.page.keyboard
+        await view.enter(gateway.process)
+        await load(page, f"{url}/#/inbox/{gateway.filled.job}")
+        for name, field in {"Rename": "Title", "Edit and run again": "Your message"}.items():
+            button = page.get_by_role("button", name=name).first
+            await button.press("Enter")
+            await expect(page.get_by_label(field)).to_be_focused()
+            await keyboard.press("Escape")
+            await expect(button).to_be_focused()
+        await page.get_by_role("button", name="Take over").press("Enter")
+        await expect(page.get_by_role("button", name="Give back")).to_be_focused()
+        await page.get_by_role("button", name="Give back").press("Enter")
+        await expect(page.get_by_role("button", name="Take over")).to_be_focused()
+        await page.get_by_role("button", name="Delete").press("Enter")
+        await expect(page.get_by_role("button", name="Delete for good")).to_be_focused()
+        await keyboard.press("Enter")
+        await expect(page.locator("main")).to_be_focused()
+        await load(page, f"{url}/#/workspaces")
+        await page.locator("main a[href^='#/workspaces/']").first.press("Enter")
+        await expect(page.locator("main")).to_be_focused()
+        await load(page, f"{url}/#/approvals")
+        waiting = page.locator("[data-approval]")
+        await expect(waiting.first).to_be_visible()
+        before = await waiting.count()
+        await page.get_by_role("button", name="Deny").first.press("Enter")
+        await expect(waiting).to_have_count(before - 1)
+        await expect(page.locator("main")).to_be_focused()
