@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,8 +16,9 @@ class ClientRequest:
 
     `instructions` are added to the agent's, for this turn alone. `tools` are offered to the model beside the
     agent's own; the client executes them. `called_tools` are those whose results came with the request. The
-    answer has the `output_format`. `required_tool` and `single_calls` are those of `TurnInput`. `echo` is
-    what responses repeat to the client. The turn of a `heartbeat` may end without a message.
+    answer has the `output_format`. `required_tool`, `required_after` and `single_calls` are those of
+    `TurnInput`. `echo` is what responses repeat to the client, and `later_echoes` what those after a round of
+    calls repeat instead, by the end of their ids. The turn of a `heartbeat` may end without a message.
     """
 
     instructions: str = ""
@@ -25,9 +26,16 @@ class ClientRequest:
     called_tools: tuple[str, ...] = ()
     output_format: OutputFormat | None = None
     required_tool: str = ""
+    required_after: int = 0
     single_calls: bool = False
     echo: Mapping[str, Any] = field(default_factory=dict)
+    later_echoes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     heartbeat: bool = False
+
+    def echo_after(self, endings: Sequence[str]) -> Mapping[str, Any]:
+        """Return what the last of some responses repeats, of which these are the ends of the ids."""
+        known = [self.later_echoes[one] for one in endings if one in self.later_echoes]
+        return known[-1] if known else self.echo
 
     @property
     def tool_names(self) -> frozenset[str]:
@@ -58,8 +66,10 @@ class ClientRequest:
             "called_tools": list(self.called_tools),
             "output_format": asdict(self.output_format) if self.output_format else None,
             "required_tool": self.required_tool,
+            "required_after": self.required_after,
             "single_calls": self.single_calls,
             "echo": dict(self.echo),
+            "later_echoes": dict(self.later_echoes),
             "heartbeat": self.heartbeat,
         }
         return {name: value for name, value in stored.items() if value} or None
@@ -79,8 +89,10 @@ class ClientRequest:
             called_tools=tuple(stored.get("called_tools", ())),
             output_format=_parse_format(stored.get("output_format")),
             required_tool=stored.get("required_tool", ""),
+            required_after=stored.get("required_after", 0),
             single_calls=stored.get("single_calls", False),
             echo=stored.get("echo", {}),
+            later_echoes=stored.get("later_echoes", {}),
             heartbeat=stored.get("heartbeat", False),
         )
 

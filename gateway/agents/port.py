@@ -119,8 +119,9 @@ class TurnInput:
     them again with every attempt. So it does `answer_images`, which it saw as images of tools' results.
 
     With an `output_format` the turn has one message, its answer. Only language models have formats.
-    `required_tool` is what the model's first response has to call, if its vendor can enforce that: the name
-    of a tool, `ANY_TOOL`, or nothing. With `single_calls`, only the first call of each response is made.
+    `required_tool` is what the model's response after `required_after` others has to call, if its vendor can
+    enforce that: the name of a tool, `ANY_TOOL`, or nothing. With `single_calls`, only the first call of each
+    response is made.
     """
 
     turn: str
@@ -138,6 +139,7 @@ class TurnInput:
     answer_images: tuple[AgentImage, ...] = ()
     output_format: OutputFormat | None = None
     required_tool: str = ""
+    required_after: int = 0
     single_calls: bool = False
 
 

@@ -62,7 +62,6 @@ DEFAULT_SIZE = PoolSize(places=64)
 INTERNAL_ERROR = "internal error; see the gateway's log for details"
 REFERENCE_DELETED = "something that the turn needs was deleted while it ran"
 
-
 OnTurnEnded = Callable[[Turn, TurnState], None]
 """Called for each turn that ended in this process; must not wait and must not raise."""
 
@@ -304,6 +303,7 @@ class TurnWorker:
             answer_images=attachments.answer_images,
             output_format=request.format_for(spec),
             required_tool=request.required_tool,
+            required_after=request.required_after,
             single_calls=request.single_calls,
         )
         collect = partial(self._file_collector.collect, turn, environment)

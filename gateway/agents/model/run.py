@@ -57,7 +57,8 @@ class ModelRun:
         self._refused_tokens = 0
         self._unusable_responses = 0
         self._format = self._enforced_format = turn_input.output_format
-        self._required_tool = turn_input.required_tool if not self._state.usage.requests else ""
+        is_due = self._state.usage.requests == turn_input.required_after
+        self._required_tool = turn_input.required_tool if is_due else ""
         self._instructions = output_formats.add_format(turn_input.agent.instructions, self._format)
         self._specs = tuple(tools.list())
         shown = self._limits.context_tokens * compaction.BYTES_PER_TOKEN // 4

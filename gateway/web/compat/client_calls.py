@@ -93,11 +93,10 @@ async def answer_calls(
     if missing:
         raise invalid_field(pointer, f"the results of these calls are missing too: {', '.join(missing)}")
     saved = await _save_files(call, files, message, pointer)
-    answered = next(
-        calls for calls in reversed(to_rounds(approvals)) if any(one.id in given for one in calls)
-    )
+    rounds = to_rounds(approvals)
+    answered = next(calls for calls in reversed(rounds) if any(one.id in given for one in calls))
     if any(one.state == "pending" for one in found):
-        await _replace_request(call, found[0].turn, request, answered)
+        await _replace_request(call, found[0].turn, request, rounds)
     for one in found:
         if message is not None and one is found[-1]:
             # The last result continues the turn, which then has to find the message.
@@ -107,14 +106,25 @@ async def answer_calls(
 
 
 async def _replace_request(
-    call: ApiCall[Any, Any], turn: str, request: ClientRequest, answered: Sequence[Approval]
+    call: ApiCall[Any, Any], turn: str, request: ClientRequest, rounds: Sequence[Sequence[Approval]]
 ) -> None:
-    """Let a turn go on with the tools, instructions and form of the request that has the results."""
-    names = dict.fromkeys(one.args["name"] for one in answered)
+    """Let a turn go on with what the request says that has the results of the last round of calls.
+
+    Earlier responses of the turn still repeat what their own requests said.
+    """
+    answered, endings = rounds[-1], round_endings(rounds)
     async with call.context.database.begin() as connection:
         row = await turn_store.get(connection, call.account, turn)
-        echo = ClientRequest.parse(row.request if row else None).echo
-        following = replace(request, called_tools=tuple(names), echo=echo)
+        before = ClientRequest.parse(row.request if row else None)
+        said = {name: value for name, value in request.echo.items() if name != "previous_response_id"}
+        is_other = before.echo_after(endings[:-1]) != said
+        following = replace(
+            request,
+            called_tools=tuple(dict.fromkeys(one.args["name"] for one in answered)),
+            required_after=int((answered[0].usage or {}).get("requests", 0)),
+            echo=before.echo,
+            later_echoes={**before.later_echoes, **({endings[-1]: said} if is_other else {})},
+        )
         await turn_requests.set_request(connection, turn, following.to_json() or {})
 
 
@@ -166,6 +176,11 @@ def to_rounds(approvals: Sequence[Approval]) -> list[list[Approval]]:
         number += one.args["index"] == 0
         numbered.append((number, one))
     return [[one for _, one in group] for _, group in groupby(numbered, key=lambda pair: pair[0])]
+
+
+def round_endings(rounds: Sequence[Sequence[Approval]]) -> list[str]:
+    """Return the ends of the ids of the responses that follow these rounds of calls."""
+    return [openai_ids.ending(calls[-1].id) for calls in rounds]
 
 
 async def _waits_for_client(connection: Connection, turn: str) -> bool:

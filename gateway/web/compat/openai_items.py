@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from delivery.database.engine import Connection
+from gateway.agents.client_request import ClientRequest
 from gateway.conversations.questions import ANSWERED
 from gateway.conversations.submissions.queue_policy import MAX_INPUT
 from gateway.store.conversations import messages
@@ -21,7 +22,7 @@ from gateway.store.turns import approvals as approval_store
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 from gateway.web.compat import openai_ids
-from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, to_rounds
+from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, round_endings, to_rounds
 from gateway.web.compat.openai_messages import InputMessage
 from gateway.web.stream.turn_events import ClientToolCalled, MessageDone, TextDelta, TurnEnded, with_files
 
@@ -41,15 +42,16 @@ Item = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsePart:
-    """One response of a turn. `answered` are the calls before it, `calls` those with which it ends.
+    """One response of a turn, with the rounds of calls before it, and the `calls` with which it ends."""
 
-    `before` are the calls before the response that it continues.
-    """
-
-    before: Sequence[Approval]
-    answered: Sequence[Approval]
+    earlier: Sequence[Sequence[Approval]]
     calls: Sequence[Approval]
     replies: Sequence[ChatMessageRow]
+
+    @property
+    def answered(self) -> Sequence[Approval]:
+        """The calls whose results the response began with."""
+        return self.earlier[-1] if self.earlier else ()
 
     def output(self, *, shows_files: bool) -> list[Item]:
         """Return the items of the response; links to files are below the text, or not shown."""
@@ -67,25 +69,35 @@ class ResponsePart:
     def tokens(self, turn: Turn) -> tuple[int, int] | None:
         """Return the tokens that the response read and wrote; None if it runs, or if that is not known."""
         ended = self.calls[0].usage if self.calls else turn.usage
-        began = self.answered[0].usage if self.answered else {}
-        if ended is None:
-            return None
-        read, written = (
-            int(ended.get(name, 0)) - int((began or {}).get(name, 0))
-            for name in ("input_tokens", "output_tokens")
-        )
-        return read, written
+        return used_tokens(ended, before=self.answered[0].usage if self.answered else None)
 
     def previous(self, turn: Turn) -> str | None:
         """Return the id of the response of the same turn that it continues."""
-        after = self.before[-1].id if self.before else None
+        after = self.earlier[-2][-1].id if len(self.earlier) > 1 else None
         return openai_ids.from_turn(turn.id, "resp_", after=after) if self.answered else None
+
+    def echo(self, request: ClientRequest) -> Mapping[str, Any]:
+        """Return what the response repeats of its request, which the turn's `request` contains."""
+        return request.echo_after(round_endings(self.earlier))
 
     def waits(self, turn: Turn) -> bool:
         """Return whether the response has ended with calls, although the turn has not."""
         return bool(self.calls) and (
             turn.state is TurnState.WAITING or any(one.state == ANSWERED for one in self.calls)
         )
+
+
+def used_tokens(
+    used: Mapping[str, Any] | None, *, before: Mapping[str, Any] | None = None
+) -> tuple[int, int] | None:
+    """Return the tokens that were read and written of a usage, without those `before`; None if not known."""
+    if used is None:
+        return None
+    read, written = (
+        int(used.get(name, 0)) - int((before or {}).get(name, 0))
+        for name in ("input_tokens", "output_tokens")
+    )
+    return read, written
 
 
 async def load_part(connection: Connection, turn: str, after: str) -> ResponsePart | None:
@@ -96,13 +108,11 @@ async def load_part(connection: Connection, turn: str, after: str) -> ResponsePa
     place = next((n for n, calls in enumerate(rounds, 1) if calls[-1].id.endswith(after)), 0) if after else 0
     if after and not place:
         return None
-    answered = rounds[place - 1] if place else ()
     calls = rounds[place] if place < len(rounds) else ()
-    began = answered[-1].created_at if answered else None
+    began = rounds[place - 1][-1].created_at if place else None
     ended = calls[0].created_at if calls else None
     return ResponsePart(
-        before=rounds[place - 2] if place > 1 else (),
-        answered=answered,
+        earlier=rounds[:place],
         calls=calls,
         replies=[
             one

@@ -329,7 +329,7 @@ async def _to_response(
         usage=_usage(part.tokens(answers)),
         tools=[_tool(one) for one in request.tools],
         parallel_tool_calls=not request.single_calls,
-        **{**(request.echo if echo is None else echo), **continued},
+        **{**(part.echo(request) if echo is None else echo), **continued},
     )
 
 

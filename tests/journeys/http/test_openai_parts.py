@@ -105,6 +105,7 @@ async def test_each_response_reports_its_part_of_the_turn(client: AsyncOpenAI, s
     again = [await client.responses.retrieve(one.id) for one in parts]
     assert [one.previous_response_id for one in again] == ids
     assert [one.usage.output_tokens for one in again if one.usage] == [1, 2, 3]
+    assert [one.metadata for one in again] == [{"part": "0"}, {"part": "1"}, {"part": "2"}]
 
 
 @pytest.mark.parametrize("form", ["completions", "responses"])

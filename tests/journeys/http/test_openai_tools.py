@@ -298,10 +298,10 @@ async def test_a_message_instead_of_a_result_cancels_it_after_kill_9_too(tool_ga
     ("choice", "sent"),
     [("required", "required"), (NAMED_CHOICE, NAMED_CHOICE), ("auto", "auto"), (None, "auto")],
 )
-async def test_a_required_tool_is_required_of_the_first_response(
+async def test_a_required_tool_is_required_of_the_first_response_to_a_request(
     tool_gateway: OpenAIGateway, choice: Any, sent: Any
 ) -> None:
-    """The model gets the client's choice once; after the call it answers freely."""
+    """The model gets the choice of each request once, also of one that continues a turn."""
     create: Any = tool_gateway.client.chat.completions.create
     begin = tool_gateway.model.requests
     said = asked("weather in Bonn")
@@ -313,7 +313,7 @@ async def test_a_required_tool_is_required_of_the_first_response(
     ]
     second = await create(model="default", messages=said, tools=[CHAT_TOOL], tool_choice=choice)
     assert second.choices[0].message.content == "it is fair"
-    assert [one["tool_choice"] for one in tool_gateway.model.bodies[begin:]] == [sent, "auto"]
+    assert [one["tool_choice"] for one in tool_gateway.model.bodies[begin:]] == [sent, sent]
 
 
 async def test_a_model_that_cannot_be_required_to_call_is_offered_the_tool(
