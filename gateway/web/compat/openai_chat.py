@@ -30,7 +30,7 @@ from gateway.web.compat.ask import (
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls
 from gateway.web.compat.openai_files import uploaded_files
-from gateway.web.compat.openai_items import load_part
+from gateway.web.compat.openai_items import load_part, used_tokens
 from gateway.web.compat.openai_requests import ChatCompletionCreate, last_user_input
 from gateway.web.compat.request_identity import mark_answered
 from gateway.web.http.problems import HttpProblem, openai_error
@@ -177,6 +177,8 @@ async def _ending(
     else:
         turn = await completed_turn(call, submitted, end.turn)
         finish = finish_reason(turn)
+        if not submitted.answered:
+            return finish, token_usage(used_tokens(turn.usage))
     async with call.context.database.read() as connection:
         part = await load_part(connection, turn.id, openai_ids.ending(submitted.last_answered))
     return finish, token_usage(part.tokens(turn) if part else None)
