@@ -260,6 +260,12 @@ async def count_input_tokens(call: ApiCall[InputTokensCreate, NoContent]) -> Inp
     return InputTokens(input_tokens=sum(estimate_text_tokens(text) for text in texts))
 
 
+async def refuse_compaction(_call: ApiCall[NoContent, NoContent]) -> NoContent:
+    """Raise the 404 for the only operation on responses that agents do not need."""
+    detail = "is not supported: the gateway shortens long conversations itself; continue with"
+    raise not_found(f"/v1/responses/compact {detail} previous_response_id or conversation")
+
+
 async def list_input_items(call: ApiCall[NoContent, ItemQuery]) -> ItemList:
     """List the messages, or the results of the client's tools, that a response answers."""
     found = await _require_response(call, call.path["id"])

@@ -74,6 +74,16 @@ ROUTES = (
         tag="openai",
     ),
     ApiRoute(
+        method="POST",
+        path="/v1/responses/compact",
+        access=KeyAccess("chat"),
+        handler=openai_responses.refuse_compaction,
+        summary="answer that clients need not shorten conversations",
+        raw=True,
+        hidden=True,
+        tag="openai",
+    ),
+    ApiRoute(
         method="GET",
         path="/v1/responses/{id}",
         access=KeyAccess("read"),

@@ -341,3 +341,9 @@ async def test_a_field_that_asks_for_nothing_is_accepted(responses_gateway: Resp
     respond: Any = responses_gateway.client.responses.create
     included = ["reasoning.encrypted_content"]
     assert (await respond(model="default", input="x", include=included, max_tool_calls=None)).output_text
+
+
+async def test_a_client_learns_that_it_need_not_compact(responses_gateway: ResponsesGateway) -> None:
+    """The answer is no method error of the path of one response, and says what to do instead."""
+    with pytest.raises(openai.NotFoundError, match="continue with previous_response_id"):
+        await responses_gateway.client.responses.compact(model="default", input="x")
