@@ -16,7 +16,7 @@ from gateway.web.http.problems import Handler
 METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 EXPOSED = (
     "Content-Disposition, Content-Range, ETag, Location, RateLimit, RateLimit-Policy, Retry-After, "
-    "x-vercel-ai-ui-message-stream"
+    "X-Request-Id, x-vercel-ai-ui-message-stream"
 )
 """Headers that a page may read besides those that every browser allows."""
 

@@ -13,10 +13,10 @@ from gateway.web.admin import audit
 from gateway.web.api import job_completion
 from gateway.web.compression import compress_middleware
 from gateway.web.http import request_metrics
-from gateway.web.http.auth import RATE_LIMIT, Authenticator, PublicAccess, SignedLinkAccess
+from gateway.web.http.auth import RATE_LIMIT, Authenticator, PublicAccess, SignedLinkAccess, account_of
 from gateway.web.http.context import WebContext
 from gateway.web.http.deferred_routes import DeferredRoutes
-from gateway.web.http.problems import problem_middleware
+from gateway.web.http.problems import REQUEST_ID, problem_middleware
 from gateway.web.http.route import AUTHENTICATOR, CONTEXT, ApiRoute, endpoint
 from gateway.web.status_routes import STATUS_ROUTES
 from gateway.web.stream import live_view, readers
@@ -59,7 +59,7 @@ def assemble(
     audit_writer = audit.AuditWriter(context.database)
     application = web.Application(
         middlewares=[
-            request_metrics.middleware(context.observe_request),
+            request_metrics.middleware(context.observe_request, account_of),
             compress_middleware,
             problem_middleware,
             audit.middleware(audit_writer, authenticator),
@@ -83,8 +83,10 @@ def assemble(
 
 
 async def _set_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Hide the server's version, and add the headers of rate limits and CORS."""
+    """Hide the server's version, and add the request's id and the headers of rate limits and CORS."""
     response.headers["Server"] = "dovecote"
+    if REQUEST_ID in request:
+        response.headers["X-Request-Id"] = request[REQUEST_ID]
     state = request.get(RATE_LIMIT)
     if state is not None:
         response.headers.update(state.headers())

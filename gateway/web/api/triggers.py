@@ -37,6 +37,7 @@ from gateway.schedules.triggers import (
 from gateway.store.conversations import conversations
 from gateway.store.conversations import triggers as store
 from gateway.store.conversations.triggers import Trigger
+from gateway.web.api.turns import log_turn
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import HttpProblem, invalid_field, not_found
 from gateway.web.http.request_body import PRE_AUTH_BYTES, read_bytes
@@ -175,6 +176,7 @@ async def fire(call: ApiCall[NoContent, NoContent]) -> TriggerFired:
         raise HttpProblem(409, str(error)) from None
     except QueueFull as error:
         raise HttpProblem(429, str(error), headers={"Retry-After": "5"}) from None
+    log_turn(call, submitted.turn)
     return TriggerFired(
         turnId=submitted.turn, conversationId=submitted.conversation, repeated=submitted.repeated
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
+import structlog
 from pydantic import Field, RootModel, SecretStr, StrictBool, StrictStr, model_validator
 
 from delivery.broker.port import WorkQueue
@@ -39,8 +40,10 @@ from gateway.web.http.attachments import (
     save_all,
 )
 from gateway.web.http.pagination import ListPage
-from gateway.web.http.problems import HttpProblem, invalid_field, not_found
+from gateway.web.http.problems import REQUEST_ID, HttpProblem, invalid_field, not_found
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
+
+log = structlog.get_logger(__name__)
 
 Text = Annotated[StrictStr, Field(min_length=1, max_length=200_000)]
 
@@ -257,9 +260,15 @@ async def queue_turn(call: ApiCall[Any, Any], submission: Submission) -> Submitt
         raise invalid_field(idempotency.HEADER, str(error)) from None
     except submissions.QueueFull as error:
         raise HttpProblem(429, str(error), headers={"Retry-After": "5"}) from None
+    log_turn(call, taken.turn)
     stored = [dict(one) for one in submission.attachments]
     await assign(call.services, call.account, stored, conversation=taken.conversation, turn=taken.turn)
     return taken
+
+
+def log_turn(call: ApiCall[Any, Any], turn: str) -> None:
+    """Log which turn a request has started, joined or continued."""
+    log.info("turn.requested", request=call.request.get(REQUEST_ID), turn=turn)
 
 
 async def _endpoint(

@@ -103,6 +103,11 @@ TICKET_PARAMETER = "ticket"
 RATE_LIMIT = web.RequestKey("rate", RateLimitState)
 
 
+def account_of(request: web.Request) -> str | None:
+    """Return the account of a request's key; None without a valid one."""
+    return request[PRINCIPAL].account if PRINCIPAL in request else None
+
+
 @dataclass(slots=True)
 class Authenticator:
     """Authenticates and authorizes an application's requests, with its failure counts and rate limits."""

@@ -38,8 +38,11 @@ from sandbox.config import ConfigProblem as Fault
 log = structlog.get_logger("dovecote.web")
 
 MEDIA_TYPE = "application/problem+json"
+INTERNAL_ERROR = "internal error; the gateway's log has the details"
 OPENAI_PREFIX = "/v1/"
 """Paths below it also return errors in OpenAI's format."""
+REQUEST_ID = web.RequestKey("request_id", str)
+"""The id of a request, in the header `x-request-id` of its response and in log lines about it."""
 NO_RETRY = {"x-should-retry": "false"}
 """Headers with which OpenAI's SDKs do not repeat a request; they repeat each 409 without them."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -181,7 +184,7 @@ def _from_unavailable(error: Exception) -> HttpProblem | None:
 
 
 def translate_error(error: Exception) -> HttpProblem:
-    """Return the problem for an exception; an unexpected one is logged and becomes a 500 without details."""
+    """Return the problem for an exception; an unexpected one becomes a 500 without details."""
     if isinstance(error, HttpProblem):
         return error
     if isinstance(error, RecordError | DecryptionFailed):
@@ -191,10 +194,7 @@ def translate_error(error: Exception) -> HttpProblem:
     if isinstance(error, web.HTTPException):
         return _from_http_exception(error)
     unavailable = _from_unavailable(error)
-    if unavailable is not None:
-        return unavailable
-    log.error("request.failed", exc_info=error)
-    return HttpProblem(500, "internal error; the gateway's log has the details")
+    return unavailable or HttpProblem(500, INTERNAL_ERROR)
 
 
 @web.middleware
@@ -209,8 +209,11 @@ async def problem_middleware(request: web.Request, handler: Handler) -> web.Stre
         if error.status < 400:  # noqa: PLR2004 - a redirect is no error
             raise
         return _to_response(request, translate_error(error))
-    except Exception as error:  # noqa: BLE001 - the outermost loop of a request: translate logs it
-        return _to_response(request, translate_error(error))
+    except Exception as error:
+        problem = translate_error(error)
+        if problem.detail == INTERNAL_ERROR:
+            log.exception("request.failed", request=request.get(REQUEST_ID))
+        return _to_response(request, problem)
 
 
 async def _allowed_methods(request: web.Request) -> str:
