@@ -41,6 +41,8 @@ MEDIA_TYPE = "application/problem+json"
 INTERNAL_ERROR = "internal error; the gateway's log has the details"
 OPENAI_PREFIX = "/v1/"
 """Paths below it also return errors in OpenAI's format."""
+OPENAI_ANSWERS = ("/v1/chat/completions", "/v1/responses")
+"""The paths at which agents answer in OpenAI's API, for clients that use another one."""
 REQUEST_ID = web.RequestKey("request_id", str)
 """The id of a request, in the header `x-request-id` of its response and in log lines about it."""
 NO_RETRY = {"x-should-retry": "false"}
@@ -208,12 +210,29 @@ async def problem_middleware(request: web.Request, handler: Handler) -> web.Stre
     except web.HTTPException as error:
         if error.status < 400:  # noqa: PLR2004 - a redirect is no error
             raise
-        return _to_response(request, translate_error(error))
+        return _to_response(request, _not_offered(request, error) or translate_error(error))
     except Exception as error:
         problem = translate_error(error)
         if problem.detail == INTERNAL_ERROR:
             log.exception("request.failed", request=request.get(REQUEST_ID))
         return _to_response(request, problem)
+
+
+def _not_offered(request: web.Request, error: web.HTTPException) -> HttpProblem | None:
+    """Return the problem for a path of OpenAI's API that is not here; None for anything else."""
+    if error.status != HTTPStatus.NOT_FOUND:
+        return None
+    if _lacks_prefix(request):
+        return not_found("OpenAI's API is below /v1: end the base URL of the client with /v1")
+    if not request.path.startswith(OPENAI_PREFIX):
+        return None
+    asked = f"{request.method[:20]} {request.path[:200]}"
+    return not_found(f"{asked} is not supported: agents answer POST {' and POST '.join(OPENAI_ANSWERS)}")
+
+
+def _lacks_prefix(request: web.Request) -> bool:
+    """Return whether a client of OpenAI's API has a base URL without `/v1`."""
+    return f"/v1{request.path}" in OPENAI_ANSWERS
 
 
 async def _allowed_methods(request: web.Request) -> str:
@@ -228,7 +247,7 @@ async def _allowed_methods(request: web.Request) -> str:
 
 
 def _to_response(request: web.Request, problem: HttpProblem) -> web.Response:
-    if request.path.startswith(OPENAI_PREFIX):
+    if request.path.startswith(OPENAI_PREFIX) or _lacks_prefix(request):
         problem.members["error"] = openai_error(problem)
         if problem.status == HTTPStatus.CONFLICT and "Retry-After" not in problem.headers:
             problem.headers |= NO_RETRY

@@ -347,3 +347,15 @@ async def test_a_client_learns_that_it_need_not_compact(responses_gateway: Respo
     """The answer is no method error of the path of one response, and says what to do instead."""
     with pytest.raises(openai.NotFoundError, match="continue with previous_response_id"):
         await responses_gateway.client.responses.compact(model="default", input="x")
+
+
+async def test_a_path_that_is_not_here_says_where_agents_answer(responses_gateway: ResponsesGateway) -> None:
+    """So do paths of clients for other uses, and those of a base URL without `/v1`."""
+    client = responses_gateway.client
+    with pytest.raises(openai.NotFoundError, match=r"agents answer POST /v1/chat/completions"):
+        await client.completions.create(model="default", prompt="x")
+    with pytest.raises(openai.NotFoundError, match=r"POST /v1/embeddings is not supported"):
+        await client.embeddings.create(model="default", input="x")
+    bare = client.with_options(base_url=responses_gateway.process.url)
+    with pytest.raises(openai.NotFoundError, match="end the base URL of the client with /v1"):
+        await bare.responses.create(model="default", input="x")
