@@ -134,9 +134,12 @@ _ECHOED_FIELDS = ("id", "conversation", "approval", "turn")
 
 def parse(text: str) -> ClientFrame:
     """Return the frame of a text; raises InvalidFrame, or ProtocolError for wrong fields."""
+    raw = text.encode("utf-8", "surrogatepass")
     try:
-        shape = request_body.parse_json(text.encode("utf-8", "surrogatepass"))
+        shape = request_body.parse_json(raw)
     except HttpProblem as problem:
+        if problem.errors:  # JSON with text that cannot be stored
+            raise _unstorable(problem, raw) from None
         raise InvalidFrame(problem.detail.replace("the body", "the frame")) from None
     if not isinstance(shape, dict):
         raise InvalidFrame("a frame must be a JSON object")
@@ -147,6 +150,14 @@ def parse(text: str) -> ClientFrame:
         return _FRAMES[kind].model_validate(shape)
     except ValidationError as error:
         raise ProtocolError("invalid", _explain(error, shape), echoed_fields(shape)) from None
+
+
+def _unstorable(problem: HttpProblem, raw: bytes) -> ProtocolError:
+    """Return the error that names the field whose text cannot be stored."""
+    first = problem.errors[0]
+    shape = request_body.parse_json(raw, lenient=True)
+    about = echoed_fields(shape) if isinstance(shape, Mapping) else {}
+    return ProtocolError("invalid", f"{first.pointer.removeprefix('/')}: {first.detail}"[:300], about)
 
 
 def echoed_fields(shape: Mapping[str, Any]) -> dict[str, Any]:
