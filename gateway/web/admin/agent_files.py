@@ -100,7 +100,7 @@ def put_file(kind: RecordKind) -> Callable[[ApiCall[NoContent, NoContent]], Awai
 
     async def write(call: ApiCall[NoContent, NoContent]) -> None:
         record, path = await _changeable(call, kind), _path(call, kind)
-        content = await request_body.read_bytes(
+        content = await request_body.read_file(
             call.request, limit=MAX_FILE_BYTES, deadline=call.context.limits.body_deadline * 3
         )
         quota = call.context.storage_quota

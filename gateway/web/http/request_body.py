@@ -46,6 +46,15 @@ async def read_bytes(request: web.Request, *, limit: int, deadline: float = DEAD
         ) from error
 
 
+async def read_file(request: web.Request, *, limit: int, deadline: float) -> bytes:
+    """Return a body that is a file, as `read_bytes`; 415 for a form, which would be stored with its heads."""
+    kind = request.headers.get("Content-Type", "").split(";", 1)[0].strip().lower()
+    if kind == "multipart/form-data":
+        detail = "the body must be the bytes of the file, not a form: use curl --data-binary @FILE, not -F"
+        raise HttpProblem(415, detail, close=True)
+    return await read_bytes(request, limit=limit, deadline=deadline)
+
+
 def too_large(limit: int) -> HttpProblem:
     """Return the 413 for a body beyond the limit."""
     return HttpProblem(413, f"the body is larger than {limit} bytes", close=True)

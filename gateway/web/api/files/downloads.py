@@ -169,7 +169,7 @@ def _headers(name: str, media_type: str) -> dict[str, str]:
 async def upload(call: ApiCall[NoContent, UploadQuery]) -> UploadedFileResponse:
     """Store a file that a message or turn can attach."""
     filing, bounds = call.services.file_services, call.context.limits
-    content = await request_body.read_bytes(
+    content = await request_body.read_file(
         call.request,
         limit=min(filing.settings.attachment_bytes, bounds.file_bytes),
         deadline=bounds.body_deadline * 12,

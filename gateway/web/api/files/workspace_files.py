@@ -184,7 +184,7 @@ async def put_file(call: ApiCall[NoContent, NoContent]) -> web.Response:
     if path == ".":
         raise invalid_field(PATH_POINTER, "a file needs a name")
     bounds = call.context.limits
-    content = await request_body.read_bytes(
+    content = await request_body.read_file(
         call.request, limit=bounds.file_bytes, deadline=bounds.body_deadline * 12
     )
     await check_quota(call, path, len(content))

@@ -84,7 +84,7 @@ async def get_upload(call: ApiCall[NoContent, NoContent]) -> UploadResponse:
 async def append_part(call: ApiCall[NoContent, NoContent]) -> UploadResponse:
     """Store a part; with the last one the file is written."""
     upload, offset = await _require(call), _offset(call)
-    content = await request_body.read_bytes(
+    content = await request_body.read_file(
         call.request, limit=MAX_PART_BYTES, deadline=call.context.limits.body_deadline * 12
     )
     try:
