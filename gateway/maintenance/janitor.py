@@ -1,6 +1,7 @@
 """The janitor: repeats wake-ups for unfinished work in SQL, and deletes old rows.
 
-It also gives back the budget that model requests of dead processes had reserved. Replicas share this work.
+It also gives back the budget that model requests of dead processes had reserved, and cancels turns that their
+clients have left. Replicas share this work.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from delivery.deliveries.router import QUEUES
 from delivery.events import outbox
 from delivery.events.relay import Relay
 from gateway.accounts.reservations import BudgetReservations
+from gateway.conversations.questions import CLIENT_TOOL
 from gateway.maintenance.work_share import WorkShare, is_in
 from gateway.store.accounts import idempotency, sign_ins
 from gateway.store.conversations import channel_state, conversations, pairings, schedules
-from gateway.store.turns import turn_queue
+from gateway.store.turns import approvals, turn_queue, turns
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +37,10 @@ INTERVAL = 2.0
 DELETE_INTERVAL = 3600.0
 RETENTION = timedelta(days=30)
 """How long event keys and responses to repeated POSTs are kept; `RetentionTask` deletes the rest."""
+
+CALLS_KEPT = timedelta(days=7)
+"""How long a turn waits for the results of its client's tools. Clients that make structured output from the
+arguments of a call never return any."""
 
 
 class Janitor:
@@ -71,6 +77,7 @@ class Janitor:
             if asyncio.get_running_loop().time() > delete_at:
                 delete_at += DELETE_INTERVAL
                 await self._run_safely(self.delete_old())
+                await self._run_safely(self.cancel_abandoned())
 
     @staticmethod
     async def _run_safely(step: Awaitable[None]) -> None:
@@ -102,6 +109,23 @@ class Janitor:
                 self._wake(QUEUES[RouteKind(kind)], destination, account=account)
         if self._share.has_table("budget_counters"):
             await self._reservations.release_expired()
+
+    async def cancel_abandoned(self) -> None:
+        """Cancel turns that have waited for the results of their client's tools for longer than CALLS_KEPT.
+
+        The rest of many is for the next pass, and so are those whose wake-up was lost.
+        """
+        if not self._share.has_table("approvals"):
+            return
+        before, reason = utc_now() - CALLS_KEPT, f"no results of its client's tools in {CALLS_KEPT.days} days"
+        async with self._database.begin() as connection:
+            found = await approvals.list_turns_pending_only(
+                connection, CLIENT_TOOL, before=before, limit=BATCH_ROWS
+            )
+            for turn, _conversation, _account in found:
+                await turns.request_cancel(connection, turn, reason=reason)
+        for _turn, conversation, account in found:
+            self._wake(WorkQueue.TURN, conversation, account=account)
 
     async def delete_old(self) -> None:
         """Delete rows that are past their retention, in the tables that are this replica's part."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, func, insert, null, select, update
+from sqlalchemy import bindparam, exists, func, insert, null, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
@@ -45,6 +45,22 @@ _EXPIRE = (
     update(approvals)
     .where(approvals.c.turn == bindparam("of"), approvals.c.state == "pending")
     .values(state="expired", decided_at=bindparam("now"))
+)
+_OTHERS = approvals.alias()
+_LONG_PENDING = (
+    select(approvals.c.turn, approvals.c.conversation, approvals.c.account)
+    .where(
+        IS_PENDING,
+        approvals.c.created_at < bindparam("before"),
+        approvals.c.tool == bindparam("of"),
+        ~exists().where(
+            _OTHERS.c.turn == approvals.c.turn,
+            _OTHERS.c.state == "pending",
+            _OTHERS.c.tool != bindparam("of"),
+        ),
+    )
+    .group_by(approvals.c.turn, approvals.c.conversation, approvals.c.account)
+    .limit(bindparam("most"))
 )
 _COLUMNS = [approvals.c[name] for name in Approval.__dataclass_fields__]
 
@@ -101,6 +117,14 @@ async def list_pending_for_tool(
     pending = (approvals.c.account == account) & IS_PENDING & (approvals.c.tool == tool)
     query = select(*_COLUMNS).where(pending).order_by(approvals.c.created_at.desc())
     return await _all(connection, query.limit(limit))
+
+
+async def list_turns_pending_only(
+    connection: Connection, tool: str, *, before: datetime, limit: int
+) -> list[tuple[str, str, str]]:
+    """Return (turn, conversation, account) of turns that have waited for calls of a tool alone since then."""
+    rows = await connection.execute(_LONG_PENDING, {"of": tool, "before": before, "most": limit})
+    return [(row[0], row[1], row[2]) for row in rows]
 
 
 async def decide(

@@ -94,6 +94,7 @@ async def run_hourly_work(scene: Scene) -> None:
     janitor = Janitor(database, services.transactions._relay, services.transactions.wake_soon)
     await janitor.run_once(timedelta(0))
     await janitor.delete_old()
+    await janitor.cancel_abandoned()
     await RetentionTask(database, RetentionSettings(), pause=0).run_once(asyncio.Event())
 
 
