@@ -1,19 +1,21 @@
 """An MCP server that is a command in the agent's sandbox and speaks the protocol over stdin and stdout.
 
 The command is started for each request and ended after it, so that nothing is left running, and so that each
-limit of a command in the sandbox applies. It therefore keeps no state in its memory between two calls.
+limit of a command in the sandbox applies. It therefore keeps no state in its memory between two calls. All
+pages of a list come from one start, because a cursor may mean something to its own process only.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from gateway.records.tools.mcp_servers import McpServerConfig
-from gateway.tools.mcp.results import MAX_ERROR, list_tools
+from gateway.tools.mcp.results import MAX_ERROR, MAX_TOOLS, list_tools
 from gateway.tools.mcp.server import (
     CLIENT_NAME,
     CLIENT_VERSION,
@@ -32,7 +34,7 @@ LIST_TIMEOUT = 60.0
 """Seconds to start a server and list its tools. Some are downloaded at their first start."""
 
 _OWN = "dovecote-"
-_FIRST, _SECOND = f"{_OWN}initialize", f"{_OWN}request"
+_FIRST, _SECOND, _PAGE = f"{_OWN}initialize", f"{_OWN}request", f"{_OWN}page-"
 _CHANGED = "notifications/tools/list_changed"
 
 _NOT_SENT = 1
@@ -64,6 +66,20 @@ index($0, value) {{{_PARSE}
 END {{ exit !found }}
 """
 """An awk program that prints the first line that is a message of the protocol with `value` in `field`."""
+
+_NEXT_CURSOR = r"""
+{
+  rest = $0; before = ""
+  while (match(rest, /[{,][ \t]*"nextCursor"[ \t]*:[ \t]*"/)) {
+    before = before substr(rest, 1, RSTART); rest = substr(rest, RSTART + RLENGTH)
+    text = before; gsub(/\\./, "", text); pieces = split(text, piece, "\""); depth = 0
+    for (i = 1; i <= pieces; i += 2) depth += gsub(/[[{]/, "", piece[i]) - gsub(/[]}]/, "", piece[i])
+    if (depth == 2 && match(rest, /^([^"\\]|\\.)*"/)) { print substr(rest, 1, RLENGTH - 1); exit }
+    before = before "\"nextCursor\":\""
+  }
+}
+"""
+"""An awk program that prints the cursor in the result of a message, as it is between its quotes."""
 
 _ANSWER_REQUESTS = f"""
 index($0, "\\"method\\"") {{{_PARSE}
@@ -130,7 +146,16 @@ failure=2
 sed -n '2,$p' "$dir/requests" >&3 2>/dev/null
 wait_for {second}
 find_message id {first}
-find_message id {second}
+request={second}; page=1
+while :; do
+  find_message id "$request" > "$dir/answer"; cat "$dir/answer"
+  cursor=$(LC_ALL=C awk {next_cursor} "$dir/answer")
+  [ "$page" -lt {pages} ] && [ -n "$cursor" ] || break
+  page=$((page + 1)); request={page}$page
+  printf '{{"jsonrpc":"2.0","id":"%s","method":"%s","params":{{"cursor":"%s"}}}}\n' \
+    "$request" {method} "$cursor" >&3 2>/dev/null
+  wait_for "$request"
+done
 if find_message method {changed} >/dev/null; then echo '"{changed}"'; fi
 exec 3>&-
 """
@@ -138,15 +163,20 @@ exec 3>&-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Exchange:
-    """What a server wrote: the capabilities of its handshake, its answer, and whether its list changed."""
+    """What a server wrote: the capabilities of its handshake, its answers, and whether its list changed.
+
+    It has one answer, or one for each page of a list.
+    """
 
     capabilities: Mapping[str, Any]
-    answer: Mapping[str, Any]
+    answers: Sequence[Mapping[str, Any]]
     list_changed: bool
 
-    def result(self) -> Mapping[str, Any]:
-        """Return the result in the answer; raises McpUnavailable."""
-        problem, result = self.answer.get("error"), self.answer.get("result")
+    def result(self, page: int = 0) -> Mapping[str, Any]:
+        """Return the result in an answer, empty after the last page; raises McpUnavailable."""
+        if page >= len(self.answers):
+            return {}
+        problem, result = self.answers[page].get("error"), self.answers[page].get("result")
         if isinstance(problem, Mapping):
             reason = str(problem.get("message"))[:MAX_ERROR]
             raise McpUnavailable(f"the MCP server answered with an error: {reason}")
@@ -164,17 +194,15 @@ class StdioMcpServer(McpServer):
 
     async def describe(self, context: ToolContext) -> McpOffer:
         """Start the server and return what it offers."""
-        capabilities: Mapping[str, Any] = {}
-
-        async def get_page(params: Mapping[str, Any]) -> Mapping[str, Any]:
-            nonlocal capabilities
-            listed = await self._exchange(context, "tools/list", params, timeout=LIST_TIMEOUT)
-            capabilities = listed.capabilities
-            declares_others = "resources" in capabilities or "prompts" in capabilities
-            return {} if "tools" not in capabilities and declares_others else listed.result()
-
         async with context.environment_resolver.in_use(context.environment, changed=False):
-            specs = await list_tools(get_page)
+            listed = await self._exchange(context, "tools/list", {}, timeout=LIST_TIMEOUT, pages=MAX_TOOLS)
+        capabilities, page_numbers = listed.capabilities, count()
+        declares_others = "resources" in capabilities or "prompts" in capabilities
+
+        async def get_page(_params: Mapping[str, Any]) -> Mapping[str, Any]:
+            return listed.result(next(page_numbers))
+
+        specs = [] if "tools" not in capabilities and declares_others else await list_tools(get_page)
         return McpOffer(
             tools=specs,
             resources="resources" in capabilities,
@@ -206,13 +234,13 @@ class StdioMcpServer(McpServer):
         return float(self._config.timeout)
 
     async def _exchange(
-        self, context: ToolContext, method: str, params: Mapping[str, Any], *, timeout: float
+        self, context: ToolContext, method: str, params: Mapping[str, Any], *, timeout: float, pages: int = 1
     ) -> _Exchange:
         try:
             sandbox = await context.environment_resolver.sandbox(context.environment)
             done = await sandbox.run(
                 ExecRequest(
-                    script=self._script(),
+                    script=self._script(method, pages),
                     stdin=_messages(method, params),
                     timeout=timeout,
                     output_limit=MAX_ANSWER_BYTES,
@@ -227,7 +255,7 @@ class StdioMcpServer(McpServer):
         self._list_changed = self._list_changed or exchange.list_changed
         return exchange
 
-    def _script(self) -> str:
+    def _script(self, method: str, pages: int) -> str:
         exports = "\n".join(
             f"export {name}={shlex.quote(value.get_secret_value())}"
             for name, value in self._config.env.items()
@@ -239,8 +267,12 @@ class StdioMcpServer(McpServer):
             not_sent=_NOT_SENT,
             first=_FIRST,
             second=_SECOND,
+            page=_PAGE,
+            pages=pages,
+            method=shlex.quote(method),
             changed=_CHANGED,
             find_message=shlex.quote(_FIND_MESSAGE),
+            next_cursor=shlex.quote(_NEXT_CURSOR),
             answer_requests=shlex.quote(_ANSWER_REQUESTS),
         )
 
@@ -268,17 +300,18 @@ def _parse(done: ExecResult, timeout: float) -> _Exchange:
             may_have_run=done.exit_code != _NOT_SENT,
         )
     try:
-        begun, answer, *rest = (json.loads(line) for line in done.stdout.splitlines())
+        begun, *rest = (json.loads(line) for line in done.stdout.splitlines())
     except (ValueError, RecursionError) as error:
         raise McpUnavailable(
             "the MCP server's answer is not JSON, or is too long", may_have_run=True
         ) from error
-    if not isinstance(begun, Mapping) or not isinstance(answer, Mapping):
+    answers = [one for one in rest if one != _CHANGED]
+    if not answers or not all(isinstance(one, Mapping) for one in (begun, *answers)):
         raise McpUnavailable("the MCP server's answer does not follow the protocol", may_have_run=True)
     described = begun.get("result")
     capabilities = described.get("capabilities") if isinstance(described, Mapping) else None
     return _Exchange(
         capabilities=capabilities if isinstance(capabilities, Mapping) else {},
-        answer=answer,
+        answers=answers,
         list_changed=_CHANGED in rest,
     )

@@ -40,12 +40,17 @@ while read -r line; do
     *notifications/initialized*)
       initialized=yes
       if [ -n "$ANNOUNCES" ]; then echo 'CHANGED'; fi ;;
-    *'"cursor": "second"'*)
-      answer '{"tools":[{"name":"wave","inputSchema":{"type":"object"}}]}' ;;
+    *'"cursor":"'$$'\/second"'*)
+      next="\"nextCursor\":\"$$ third\""
+      answer "{$next,\"tools\":[{\"name\":\"wave\",\"inputSchema\":{\"type\":\"object\"}}]}" ;;
+    *'"cursor":"'$$' third"'*)
+      answer '{"tools":[{"name":"bow","inputSchema":{"type":"object"}}]}' ;;
+    *'"cursor"'*)
+      printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"no such cursor"}}\n' "$id" ;;
     *'"tools/list"'*)
-      schema='"inputSchema":{"type":"object"}'
-      next='"nextCursor":"second",'
-      answer "{${PAGES:+$next}\"tools\":[{\"name\":\"greet\",\"description\":\"Greet.\",$schema}]}" ;;
+      schema='"inputSchema":{"type":"object","examples":[{"nextCursor":"in a schema"}]}'
+      next=",\"nextCursor\" : \"$$\\/second\""
+      answer "{\"tools\":[{\"name\":\"greet\",\"description\":\"Greet.\",$schema}]${PAGES:+$next}}" ;;
     *'"resources/read"'*) answer '{"contents":[{"uri":"a://b","text":"seeds"}]}' ;;
     *announce*)
       echo 'CHANGED'
@@ -125,9 +130,9 @@ async def test_a_command_is_started_for_each_request_and_leaves_nothing(tool_con
 
 
 async def test_the_tools_of_all_pages_are_listed(tool_context: ToolContext) -> None:
-    """A list with a cursor is continued, in a further start of the command."""
+    """A list is continued in the same process, because a cursor may mean nothing to another one."""
     server, _seconds = await _install(tool_context, env={"PAGES": "yes"})
-    assert [one.name for one in (await server.describe(tool_context)).tools] == ["greet", "wave"]
+    assert [one.name for one in (await server.describe(tool_context)).tools] == ["greet", "wave", "bow"]
 
 
 async def test_what_a_command_logs_on_stdout_is_no_answer(tool_context: ToolContext) -> None:
