@@ -6,7 +6,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from gateway.accounts import persons
 from gateway.accounts.budget_periods import BudgetNames, render_share
-from gateway.store.accounts import budgets, records, usage
+from gateway.store.accounts import budgets, usage
 from gateway.store.accounts.budgets import ACCOUNT_OWNER
 from gateway.store.accounts.usage import Amount
 from gateway.store.conversations.conversations import Conversation
@@ -43,10 +43,9 @@ async def _render_budgets(
     platform = await persons.platform_of(connection, conversation)
     if platform is not None and by:
         owners.append(await persons.subject_of(connection, conversation.account, platform, by))
-    agent = await records.get_by_id(connection, conversation.agent)
     names = BudgetNames(
         agent=conversation.agent,
-        agent_name=agent.name if agent else conversation.agent,
+        agent_name=await usage.agent_name(connection, conversation.account, conversation.agent),
         timezone=limits.timezone or timezone,
     )
     found = await budgets.list_counters(connection, conversation.account, now=utc_now(), owners=owners)

@@ -326,8 +326,8 @@ CREATE TABLE "inputs" (
 	text TEXT NOT NULL,
 	account VARCHAR(40) NOT NULL,
 	CONSTRAINT pk_inputs PRIMARY KEY (turn, place),
-	CONSTRAINT uq_inputs_source UNIQUE (source),
-	CONSTRAINT fk_inputs_turn_turns FOREIGN KEY(turn) REFERENCES turns (id) ON DELETE CASCADE
+	CONSTRAINT fk_inputs_turn_turns FOREIGN KEY(turn) REFERENCES turns (id) ON DELETE CASCADE,
+	CONSTRAINT uq_inputs_source UNIQUE (source)
 );
 
 CREATE TABLE installations (
@@ -466,8 +466,8 @@ CREATE TABLE "messages" (
 	created_at DATETIME NOT NULL,
 	account VARCHAR(40) NOT NULL,
 	CONSTRAINT pk_messages PRIMARY KEY (position),
-	CONSTRAINT uq_messages_id UNIQUE (id),
-	CONSTRAINT fk_messages_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE
+	CONSTRAINT fk_messages_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE,
+	CONSTRAINT uq_messages_id UNIQUE (id)
 );
 
 CREATE TABLE "outbox" (
@@ -480,8 +480,8 @@ CREATE TABLE "outbox" (
 	created_at DATETIME NOT NULL,
 	account VARCHAR(40) NOT NULL,
 	CONSTRAINT pk_outbox PRIMARY KEY (event_id),
-	CONSTRAINT uq_outbox_conversation_n UNIQUE (conversation, n),
-	CONSTRAINT fk_outbox_conversation_streams FOREIGN KEY(conversation) REFERENCES streams (conversation) ON DELETE CASCADE
+	CONSTRAINT fk_outbox_conversation_streams FOREIGN KEY(conversation) REFERENCES streams (conversation) ON DELETE CASCADE,
+	CONSTRAINT uq_outbox_conversation_n UNIQUE (conversation, n)
 );
 
 CREATE TABLE "pairings" (
@@ -725,7 +725,7 @@ CREATE TABLE usage_totals (
 	requests BIGINT NOT NULL,
 	input_tokens BIGINT NOT NULL,
 	output_tokens BIGINT NOT NULL,
-	micros BIGINT NOT NULL,
+	micros BIGINT NOT NULL, deleted_name VARCHAR(200),
 	CONSTRAINT pk_usage_totals PRIMARY KEY (account, agent),
 	CONSTRAINT fk_usage_totals_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE
 );

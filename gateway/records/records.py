@@ -47,7 +47,7 @@ from gateway.records.stored_secrets import patched_config, secret_associated_dat
 from gateway.records.tools.http_requests import HttpHookConfig, HttpToolConfig
 from gateway.records.tools.mcp_servers import McpServerConfig
 from gateway.records.tools.openapi_tools import OpenApiToolsConfig
-from gateway.store.accounts import budgets
+from gateway.store.accounts import budgets, usage
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import ID_PREFIXES, Record, RecordKind
 from gateway.store.conversations import channel_secrets, channel_state, pairings, schedules
@@ -252,12 +252,12 @@ class Records:
     async def delete(self, connection: Connection, record: Record) -> None:
         """Delete a record that nothing refers to; raises InUse, Managed."""
         self.ensure_not_managed(record)
-        users = await self.list_referrers(connection, record)
-        if users:
+        if users := await self.list_referrers(connection, record):
             raise InUse(f"{record.kind} {record.name!r} is used by {', '.join(users)}: change them first")
         if record.kind == "agent":
             await webhooks.delete_agent_webhook(connection, record.account, record.id)
             await schedules.end_for_agent(connection, record.account, record.id)
+            await usage.keep_name(connection, record.account, record.id, record.name)
         if record.kind == "channel":
             await routes.delete_channel(connection, record.account, record.id)
             for stored in (pairings, channel_state, channel_secrets):

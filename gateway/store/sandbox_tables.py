@@ -109,8 +109,12 @@ usage_totals = Table(
     Column("input_tokens", BigInteger, nullable=False),
     Column("output_tokens", BigInteger, nullable=False),
     Column("micros", BigInteger, nullable=False),
+    Column("deleted_name", String(200), nullable=True),
 )
-"""The sums of `usage`, updated with each row, so that checking a budget needs no aggregation."""
+"""The sums of `usage`, updated with each row, so that checking a budget needs no aggregation.
+
+`deleted_name` is the name that a deleted agent had.
+"""
 
 budgets = Table(
     "budgets",

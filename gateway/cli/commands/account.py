@@ -117,7 +117,8 @@ async def show_usage(gateway: GatewayClient, *, as_json: Json = False) -> None:
     if as_json:
         print_record(found, as_json=True)
         return
-    names = {one["id"]: one["name"] for one in await gateway.list_all("accounts", "me", "agents")}
+    names = {one: f"{name} (deleted)" for one, name in found.get("deleted_agents", {}).items()}
+    names |= {one["id"]: one["name"] for one in await gateway.list_all("accounts", "me", "agents")}
     amounts = {"total": found["total"], **found["agents"]}
     rows: list[Row] = [{"agent": names.get(one, one), **amount} for one, amount in amounts.items()]
     columns: Columns = {

@@ -12,7 +12,7 @@ const BUDGET = "accounts/me/budget";
 export function View() {
   const { value, problem, refresh } = usePolled(async () => {
     const [usage, storage, budget, agents] = await Promise.all([call("GET", "accounts/me/usage"), call("GET", "accounts/me/storage"), call("GET", BUDGET), list("accounts/me/agents")]);
-    return { usage, storage, budget, names: new Map(agents.map(({ id, name }) => [id, name])) };
+    return { usage, storage, budget, names: new Map([...Object.entries(usage.deleted_agents ?? {}).map(([id, name]) => [id, `${name} (deleted)`]), ...agents.map(({ id, name }) => [id, name])]) };
   }, EVERY);
   return html`<section class="view">
     <h1>Usage</h1>

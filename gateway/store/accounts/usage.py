@@ -12,6 +12,7 @@ from sqlalchemy import Executable, bindparam, func, select, update
 
 from delivery.database.batched_deletes import delete_batch
 from delivery.database.engine import Connection, insert_on_conflict
+from gateway.store.accounts import records
 from gateway.store.sandbox_tables import sandboxes, usage, usage_totals
 
 _FIND = select(usage).where(usage.c.id == bindparam("of"))
@@ -105,6 +106,31 @@ def _add_to_totals(dialect: str) -> Executable:
         index_elements=["account", "agent"],
         set_={name: usage_totals.c[name] + asked.excluded[name] for name in _NUMBERS},
     )
+
+
+async def keep_name(connection: Connection, account: str, agent: str, name: str) -> None:
+    """Keep the name of an agent that is deleted; its usage stays."""
+    await _increase_totals(connection, account, agent, Amount())
+    kept = update(usage_totals).where(usage_totals.c.account == account, usage_totals.c.agent == agent)
+    await connection.execute(kept.values(deleted_name=name))
+
+
+async def deleted_names(connection: Connection, account: str) -> dict[str, str]:
+    """Return the names that deleted agents of an account had."""
+    rows = await connection.execute(
+        select(usage_totals.c.agent, usage_totals.c.deleted_name).where(
+            usage_totals.c.account == account, usage_totals.c.deleted_name.is_not(None)
+        )
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+async def agent_name(connection: Connection, account: str, agent: str) -> str:
+    """Return the name that an agent has, or had before it was deleted; its id if that is not known."""
+    record = await records.get_by_id(connection, agent)
+    if record is not None:
+        return record.name
+    return (await deleted_names(connection, account)).get(agent, agent)
 
 
 async def totals(connection: Connection, account: str) -> Mapping[str, Amount]:

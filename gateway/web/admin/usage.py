@@ -87,11 +87,13 @@ class BudgetUseResponse(ResponseModel):
 class UsageResponse(ResponseModel):
     """An account's usage, including running sandboxes; `parts` are the ended ones.
 
-    `budgets` are those of the present day and month that were used.
+    `budgets` are those of the present day and month that were used. `deleted_agents` are the names of
+    deleted agents by their ids.
     """
 
     total: UsageAmountResponse
     agents: dict[str, UsageAmountResponse]
+    deleted_agents: dict[str, str]
     parts: list[UsagePartResponse]
     budget: BudgetResponse
     budgets: list[BudgetUseResponse]
@@ -132,13 +134,16 @@ async def get_account_usage(call: ApiCall[NoContent, NoContent]) -> UsageRespons
 
 async def _usage(call: ApiCall[NoContent, NoContent], account: str) -> UsageResponse:
     async with call.context.database.read() as connection:
-        used = await usage_by_agent(connection, account, utc_now())
+        found = await usage_by_agent(connection, account, utc_now())
         parts = await store.sum_by_reason(connection, account)
+        deleted = await store.deleted_names(connection, account)
         limits = await budgets.get_limits(connection, account)
         counters = await budgets.list_counters(connection, account, now=utc_now())
+    used = {agent: amount for agent, amount in found.items() if amount != Amount() or agent not in deleted}
     return UsageResponse(
         total=_to_response(sum(used.values(), Amount())),
         agents={agent: _to_response(amount) for agent, amount in used.items()},
+        deleted_agents=deleted,
         parts=[
             UsagePartResponse(kind=kind, what=what, reason=reason, **_to_response(amount).model_dump())
             for kind, what, reason, amount in parts

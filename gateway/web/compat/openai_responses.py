@@ -15,7 +15,7 @@ from delivery.errors import DeliveryError
 from gateway.agents.client_request import ClientRequest
 from gateway.agents.model.compaction import estimate_text_tokens
 from gateway.agents.port import ToolSpec
-from gateway.store.accounts import records
+from gateway.store.accounts import usage
 from gateway.store.conversations import conversations, messages
 from gateway.store.turn_state import FINAL, TurnState
 from gateway.store.turns import turn_requests
@@ -314,7 +314,7 @@ async def _to_response(
     turn = response.turn
     answers = await _require_turn(call, turn.merged_into) if turn.merged_into else turn
     async with call.context.database.read() as connection:
-        agent = await records.get(connection, call.account, "agent", turn.agent)
+        model = await usage.agent_name(connection, call.account, turn.agent)
         part = await load_part(connection, answers.id, response.after)
     if part is None:
         raise _no_response()
@@ -328,7 +328,7 @@ async def _to_response(
         created_at=int(turn.created_at.timestamp()),
         status="incomplete" if cut else status,
         incomplete_details={"reason": cut} if cut else None,
-        model=agent.name if agent else turn.agent,
+        model=model,
         conversation={"id": openai_ids.from_conversation(turn.conversation)},
         output=part.output(shows_files=request.output_format is None),
         error={"type": FAILURE_TYPE, "code": TURN_FAILED, "message": error} if error else None,

@@ -94,3 +94,23 @@ async def test_a_conversation_of_another_agent_names_that_agent(tmp_path: Path) 
         await delete_agent(process, tmp_path, declared=False)
         status, refused = await call(process, "POST", "/agents/default/turns", place)
         assert (status, GONE in refused["detail"]) == (409, True), refused
+
+
+async def test_the_usage_of_a_deleted_agent_has_its_name(tmp_path: Path) -> None:
+    """The API and the command line show it, and a response that the agent gave names it as its model."""
+    async with gateway(tmp_path / "data") as process:
+        for name in ("ada", "unused"):
+            new = {"name": name, "config": {"model": "builtin:shell"}}
+            _, made = await call(process, "POST", "/accounts/me/agents", new)
+        _, turn = await call(process, "POST", "/agents/ada/turns", {"input": "!echo hi"})
+        ended = await poll_until(process, f"/status/{turn['turnId']}", is_finished)
+        for name in ("ada", "unused"):
+            assert (await call(process, "DELETE", f"/accounts/me/agents/{name}"))[0] == 204
+        _, usage = await call(process, "GET", "/accounts/me/usage")
+        (ada,) = [one for one, name in usage["deleted_agents"].items() if name == "ada"]
+        assert (ada in usage["agents"], made["id"] in usage["agents"]) == (True, False)
+        _, response = await call(process, "GET", f"/v1/responses/{ended['id'].replace('trn_', 'resp_')}")
+        assert response["model"] == "ada"
+        env = environment_without_ours() | {"DOVECOTE_URL": process.url, "DOVECOTE_KEY": process.key}
+        shown = await asyncio.to_thread(run_command_line, "usage", env=env)
+        assert "ada (deleted)" in shown.output, shown.output
