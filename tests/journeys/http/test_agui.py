@@ -172,6 +172,23 @@ async def test_files_of_a_person_lie_in_the_workspace(agui: AguiGateway) -> None
     assert "a,b" in text_of(events)
 
 
+async def test_files_in_the_form_of_earlier_versions_are_read(agui: AguiGateway) -> None:
+    """Clients before version 1.0 of the protocol send `binary` parts; one without bytes is refused."""
+    content = base64.b64encode(b"c,d\n").decode()
+    part = {"type": "binary", "mimeType": "text/csv", "data": content}
+    body = {"threadId": "earlier", "runId": "first", "messages": [user([part])]}
+    headers = {"Authorization": f"Bearer {agui.mine.key}"}
+    async with agui.mine.session.post("/agui?agent=shell", json=body, headers=headers) as answer:
+        assert "RUN_FINISHED" in await answer.text()
+    events = await agui.run("earlier", user("!cat inbox/*.csv"), agent="shell")
+    assert "c,d" in text_of(events)
+    words = {"type": "text", "text": "see"}
+    for wrong in ({"type": "binary", "mimeType": "text/csv", "id": "f1"}, {"type": "image"}):
+        body = {"threadId": "t", "runId": "r", "messages": [user([words, wrong])]}
+        refused = await agui.mine.call("POST", "/agui", body)
+        assert (refused.status, wrong["type"] in str(refused.body)) == (422, True), refused.body
+
+
 async def test_the_agent_gets_the_context_of_the_application(agui: AguiGateway) -> None:
     """It is a part of the turn's instructions, and of no later turn's."""
     page = {"description": "the open page", "value": "/orders/7"}

@@ -32,11 +32,20 @@ class AguiSource(LenientRequest):
 
 
 class AguiPart(LenientRequest):
-    """A part of a message."""
+    """A part of a message. `binary` is the form that files had before version 1.0 of the protocol."""
 
     type: StrictStr
     text: Text = ""
     source: AguiSource | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_binary(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or given.get("type") != "binary" or given.get("source"):
+            return given
+        kind = "data" if given.get("data") else "url"
+        value = given.get(kind)
+        return {**given, "source": {**given, "type": kind, "value": value}} if value else given
 
 
 class AguiMessage(LenientRequest):

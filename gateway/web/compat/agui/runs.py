@@ -95,6 +95,10 @@ async def _start(call: ApiCall[RunAgentInput, AgentQuery]) -> tuple[str, AsyncGe
 
 
 def _files(message: AguiMessage) -> list[AttachmentCreate]:
+    unread = next((part for part in message.parts if part.type != "text" and part.source is None), None)
+    if unread is not None:
+        detail = f"a part of the type {unread.type[:40]!r} has neither bytes nor a url: leave it out"
+        raise invalid_field("/messages", detail)
     sources = [(part.type, part.source) for part in message.parts if part.source is not None]
     return [_file(place, kind, source) for place, (kind, source) in enumerate(sources, 1)]
 
