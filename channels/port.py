@@ -323,11 +323,15 @@ class ChannelInstallations(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """A connected bot: its receiver, its sender, and its installations if people install it."""
+    """A connected bot: its receiver, its sender, and its installations if people install it.
+
+    `account` names the bot's account if only the platform knows it; it then replaces the plugin's `account`.
+    """
 
     receiver: Receiver
     sender: Sender
     installations: ChannelInstallations | None = None
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,7 +375,8 @@ class ChannelPlugin:
     guard)` is an async context manager that imports the SDK, yields the Connection, and closes everything on
     exit. `probe(settings, guard)` answers `channels test`. Every connection goes through a client of the
     package `egress` with this guard, which refuses addresses that the channel's owner may not reach.
-    `account(settings)` names the bot account (for the lease) without a network call.
+    `account(settings)` names the bot account without a network call: of the channels of one account only one
+    receives.
     `connection_key(settings)` names a connection that only one record may use ("": any number may).
     `emoji` is what bots can react with (Feature REACT).
     """

@@ -24,9 +24,11 @@ async def _open(
     from channels.zalo.send.sender import ZaloSender
 
     async with connect(settings, state, guard) as api:
-        read = partial(decode, channel=channel, bot=await api.identify())
+        bot = await api.identify()
+        read = partial(decode, channel=channel, bot=bot)
         receiver = InboxReceiver(feed_of(api, settings), read, partial(is_signed, settings))
-        yield Connection(receiver=receiver, sender=ZaloSender(api))
+        account = f"oa-{bot.id}" if settings.platform == "oa" else ""  # several apps can be linked to one
+        yield Connection(receiver=receiver, sender=ZaloSender(api), account=account)
 
 
 plugin = ChannelPlugin(

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from channels.errors import ChannelError
 from channels.message import Address
 from channels.port import (
     ChannelFeature,
@@ -29,6 +30,7 @@ from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.deliveries import store
 from delivery.errors import DeliveryError, LeaseBusy
 from gateway.infra.replica_shares import RECEIVING, ReplicaShares
+from gateway.ingress.bot_claims import BotAcceptor, BotClaims
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
 from gateway.ingress.channel_health import OPERATOR_RETRY_DELAYS, ChannelRetries, ReceiverHealth
 from gateway.ingress.channel_state import SqlChannelState
@@ -68,7 +70,9 @@ class ChannelSupervisor(OpenChannels):
         operator_retry_delays: Sequence[float] = OPERATOR_RETRY_DELAYS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(get_acceptor=get_acceptor, may_receive=may_receive)
+        claims = BotClaims()
+        acceptor = BotAcceptor(get_acceptor, database, claims)
+        super().__init__(get_acceptor=lambda: acceptor, may_receive=may_receive, claims=claims)
         self._database = database
         self._records = records
         self._leases = leases
@@ -125,6 +129,7 @@ class ChannelSupervisor(OpenChannels):
             new = wanted.get(task.record.id)
             if new is None or new.updated_at != task.record.updated_at:
                 await self._close(task)
+        self._claims.forget_others(wanted)
         self._unopened = {one: why for one, why in self._unopened.items() if one in wanted}
         for record in wanted.values():
             if record.id not in self._channels:
@@ -137,10 +142,12 @@ class ChannelSupervisor(OpenChannels):
         try:
             self._open(record)
         except UnreadableChannel as error:
+            self._claims.release(record.id)
             self._unopened[record.id] = str(error)
             if earlier != str(error):
                 log.warning("channel.not_opened", channel=record.name, id=record.id, error=str(error))
         except Exception as error:  # a plugin may raise anything
+            self._claims.release(record.id)
             self._unopened[record.id] = str(error) or type(error).__name__
             log.exception("channel.not_opened", channel=record.name, id=record.id)
 
@@ -160,10 +167,20 @@ class ChannelSupervisor(OpenChannels):
             settings=settings,
             rate_limiter=self._rate_limiter(plugin, settings),
             health=ReceiverHealth(self._clock),
+            bot=f"{plugin.name}:{plugin.account(settings)}",
             is_paused=config.paused,
         )
         self._channels[record.id] = task
+        self._claim(task)
         task.task = asyncio.create_task(self._supervise(task))
+
+    def _claim(self, channel: ChannelTask) -> None:
+        """Claim a channel's bot; a claim that it had before it was opened again goes on."""
+        if channel.is_paused:
+            self._claims.note(channel.record, channel.bot)
+            self._claims.release(channel.record.id)
+        else:
+            self._claims.claim(channel.record, channel.bot)
 
     def _rate_limiter(self, plugin: ChannelPlugin, settings: ChannelSettings) -> RateLimiter:
         limits = _limits(plugin, settings)
@@ -222,7 +239,7 @@ class ChannelSupervisor(OpenChannels):
                     SqlChannelState(self._database, channel.record.id, self._records.vault),
                     self._records.guard_of(channel.record),
                 ) as connection:
-                    channel.connection, channel.error = connection, ""
+                    self._set_connected(channel, connection)
                     await self._retry_waiting(channel.record)
                     try:
                         await self._receive(channel, connection)
@@ -230,8 +247,16 @@ class ChannelSupervisor(OpenChannels):
                         await self._wait_after(error, channel, retries)
             except Exception as error:  # noqa: BLE001 - the others must go on
                 channel.connection = None
+                if not (isinstance(error, ChannelError) and error.remedy == "retry"):
+                    self._claims.release(channel.record.id)
                 await self._wait_after(error, channel, retries)
             channel.connection = None
+
+    def _set_connected(self, channel: ChannelTask, connection: Connection) -> None:
+        channel.connection, channel.error = connection, ""
+        if connection.account:
+            channel.bot = f"{channel.plugin.name}:{connection.account}"
+        self._claim(channel)
 
     async def _retry_waiting(self, record: Record) -> None:
         """Attempt at once what failed with earlier settings of the channel, such as another token."""
@@ -248,9 +273,10 @@ class ChannelSupervisor(OpenChannels):
         await wait_for_any(channel.stop, timeout=wait)
 
     async def _receive(self, channel: ChannelTask, connection: Connection) -> None:
-        """Receive while this process holds the bot's lease; without it or paused, stand by and only send."""
+        """Receive while the bot is this channel's and this process holds its lease; else only send."""
         while self._should_receive(channel) and not self._is_ending(channel):
             try:
+                await self._wait_for_bot(channel)
                 changed = await self._wait_for_share(channel)
                 if self._is_ending(channel):
                     break
@@ -267,6 +293,19 @@ class ChannelSupervisor(OpenChannels):
 
     def _is_ending(self, channel: ChannelTask) -> bool:
         return self._draining.is_set() or channel.stop.is_set()
+
+    async def _wait_for_bot(self, channel: ChannelTask) -> None:
+        """Stand by while another channel receives for the bot."""
+        reason = self._rival_reason(channel)
+        if reason:
+            name, record = channel.record.name, channel.record.id
+            log.warning("channel.refused", channel=name, id=record, error=reason)
+            channel.health.set_standby(on_standby=True, reason=reason)
+        while not self._is_ending(channel):
+            changed = self._claims.next_change()
+            if self._claims.rival(channel.record.id) is None:
+                return
+            await wait_for_any(channel.stop, self._draining, changed)
 
     async def _wait_for_share(self, channel: ChannelTask) -> asyncio.Event | None:
         """Stand by while the bot belongs to another replica, unless that one leaves it alone for a while.
@@ -293,7 +332,10 @@ class ChannelSupervisor(OpenChannels):
         """Receive until the lease is lost, the bot is another's or the channel stops; may raise LeaseBusy."""
         async with self._leases.acquire(_lease_name(channel), ttl=self._lease_ttl) as lease:
             channel.health.set_standby(on_standby=False)
-            endings: list[Awaitable[object]] = [lease.wait_lost()]
+            endings: list[Awaitable[object]] = [
+                lease.wait_lost(),
+                self._claims.wait_for_rival(channel.record.id),
+            ]
             if self._shares is not None and changed is not None:
                 endings.append(self._shares.wait_to_hand_over(_lease_name(channel), changed))
             await self._receive_leased(channel, connection, endings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -27,6 +26,7 @@ from delivery.chat.sink import ConnectedBot
 from delivery.deliveries.attempt import AmbiguityPolicy
 from delivery.deliveries.port import Delivery
 from delivery.deliveries.route import bot_destination
+from gateway.ingress.bot_claims import BotClaims
 from gateway.ingress.channel_context import UpdateAcceptor
 from gateway.ingress.channel_health import ReceiverHealth
 from gateway.ingress.receive import ChannelContext
@@ -44,10 +44,10 @@ CHANNEL_STATES = ("receiving", "standby", "paused", "stalled", "trouble", "open"
 """
 
 SHARED_BOT = (
-    "another channel of this gateway, maybe of another account, is the same bot or page, and receives for "
-    "it: delete one of the two, or give this one a bot of its own"
+    "is the same bot or page, and receives for it because it was created first. This one only sends: delete "
+    "or pause one of the two, or give this one a bot of its own"
 )
-"""The reason of a channel that stands by because of another channel."""
+"""The end of the reason of a channel that does not receive because of another channel."""
 
 REACTION_TIMEOUT = 5.0
 
@@ -62,6 +62,8 @@ class ChannelTask:
     settings: ChannelSettings
     rate_limiter: RateLimiter
     health: ReceiverHealth
+    bot: str
+    """The platform and the account there, which only one channel receives for, in one process at a time."""
     is_paused: bool = False
     connection: Connection | None = None
     error: str = ""
@@ -71,19 +73,17 @@ class ChannelTask:
     receiving: asyncio.Lock = field(default_factory=asyncio.Lock)
     task: asyncio.Task[None] | None = None
 
-    @property
-    def bot(self) -> str:
-        """Return the platform and the account there, which only one process receives for at a time."""
-        return f"{self.plugin.name}:{self.plugin.account(self.settings)}"
-
 
 class OpenChannels:
     """The open channels by record id. A channel without a connection answers as if it were absent."""
 
-    def __init__(self, *, get_acceptor: Callable[[], UpdateAcceptor], may_receive: bool) -> None:
+    def __init__(
+        self, *, get_acceptor: Callable[[], UpdateAcceptor], may_receive: bool, claims: BotClaims
+    ) -> None:
         self._get_acceptor = get_acceptor
         self._may_receive = may_receive
         self._channels: dict[str, ChannelTask] = {}
+        self._claims = claims
         self.wake_destination: Callable[[str, str], None] = lambda _destination, _account: None
         """Called with a destination whose deliveries are due again, and its account."""
         self._unopened: dict[str, str] = {}
@@ -157,11 +157,14 @@ class OpenChannels:
         return self.limits(channel).typing_seconds
 
     async def receive(self, channel: str, request: WebhookRequest) -> WebhookResponse | None:
-        """Pass a webhook request to a channel's receiver; None if there is no such channel."""
+        """Pass a webhook request to a channel's receiver; None if there is no such channel.
+
+        503 if the channel does not receive now: it is paused, not connected, or another one has its bot.
+        """
         task = self._channels.get(channel)
         if task is None:
             return WebhookResponse(status=503) if channel in self._unopened else None
-        if task.connection is None or task.is_paused:
+        if task.connection is None or task.is_paused or self._claims.rival(channel) is not None:
             return WebhookResponse(status=503)
         return await task.connection.receiver.receive(request, self._get_acceptor().accept(task.context))
 
@@ -232,10 +235,8 @@ class OpenChannels:
     def count_by_state(self) -> dict[str, int]:
         """Count the channels by their state in this process."""
         counted = dict.fromkeys(CHANNEL_STATES, 0)
-        channels_of_bots = self._count_channels_of_bots()
         for task in self._channels.values():
-            waits_for_other = self._waits_for_other(task, channels_of_bots)
-            counted["trouble" if waits_for_other else self._state_of(task)] += 1
+            counted[self._state_of(task)] += 1
         counted["trouble"] += len(self._unopened)
         return counted
 
@@ -246,24 +247,23 @@ class OpenChannels:
             return "trouble", self._unopened[channel]
         if task is None:
             return "closed", "this process has not opened the channel"
-        if self._waits_for_other(task, self._count_channels_of_bots()):
-            return "trouble", SHARED_BOT
-        refusal = next(iter(task.refusals.values()), "")
+        refusal = next(iter(task.refusals.values()), "") or self._rival_reason(task)
         return self._state_of(task), task.error or refusal or self._interruption_reason(task)
 
-    def _count_channels_of_bots(self) -> Counter[str]:
-        """Count the channels, maybe of several accounts, of each bot at a platform."""
-        return Counter(task.bot for task in self._channels.values())
-
-    def _waits_for_other(self, channel: ChannelTask, channels_of_bots: Counter[str]) -> bool:
-        """Return whether a channel stands by because of another channel, not of another process."""
-        return self._state_of(channel) == "standby" and channels_of_bots[channel.bot] > 1
+    def _rival_reason(self, channel: ChannelTask) -> str:
+        """Return why a channel does not receive if another one does for its bot, or an empty text."""
+        rival = self._claims.rival(channel.record.id)
+        if rival is None:
+            return ""
+        other = self._channels.get(rival)
+        is_own = other is not None and other.record.account == channel.record.account
+        name = f"channel {other.record.name!r}" if other and is_own else "a channel of this gateway"
+        return f"{name} {SHARED_BOT}"
 
     def _state_of(self, channel: ChannelTask) -> str:
-        """Return a channel's state, whatever other channels there are."""
         if self._is_stalled(channel):
             return "stalled"
-        if channel.error or channel.refusals:
+        if channel.error or channel.refusals or self._claims.rival(channel.record.id) is not None:
             return "trouble"
         if channel.is_paused:
             return "paused"

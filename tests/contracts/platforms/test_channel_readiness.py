@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from structlog.testing import capture_logs
 
+from channel_replicas import ChannelReplicas, make_replicas, until
 from channels.pancake.simulator import Simulator as PancakeSimulator
 from channels.port import ChannelPlugin, WebhookRequest
 from channels.registry import built_in
@@ -19,98 +17,11 @@ from channels.slack.simulator import Simulator as SlackSimulator
 from channels.telegram.simulator import Simulator
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
 from channels.testing.rig import ChannelRig
-from delivery.broker.leases import MemoryLeases
 from delivery.database.engine import Database
-from gateway.accounts import api_keys
 from gateway.accounts.vault import open_vault
-from gateway.ingress.channel_context import UpdateAcceptor
-from gateway.ingress.channel_health import GRACE_SECONDS, OPERATOR_RETRY_DELAYS, STEADY_SECONDS
-from gateway.ingress.channel_supervisor import ChannelSupervisor
+from gateway.ingress.channel_health import GRACE_SECONDS, STEADY_SECONDS
 from gateway.records.records import Records
-from gateway.store.accounts import records as store
 from migrated import migrated_sqlite
-
-
-@dataclass
-class ChannelReplicas:
-    """One account's channel `bot`, and channel supervisors whose clock moves only on request."""
-
-    database: Database
-    records: Records
-    channel: str
-    leases: MemoryLeases = field(default_factory=MemoryLeases)
-    now: float = 1000.0
-
-    @asynccontextmanager
-    async def run_replica(
-        self, *, receives: bool = True, operator_retry_delays: Sequence[float] = OPERATOR_RETRY_DELAYS
-    ) -> AsyncIterator[ChannelSupervisor]:
-        """Run a channel supervisor, as one replica does."""
-
-        class _NoOne:
-            def accept(self, _channel_context: object) -> object:
-                return UpdateRecorder().accept
-
-        board = ChannelSupervisor(
-            database=self.database,
-            records=self.records,
-            get_acceptor=lambda: cast("UpdateAcceptor", _NoOne()),
-            leases=self.leases,
-            may_receive=receives,
-            public_url=None,
-            operator_retry_delays=operator_retry_delays,
-            clock=lambda: self.now,
-        )
-        stop = asyncio.Event()
-        task = asyncio.create_task(board.run(stop))
-        try:
-            yield board
-        finally:
-            stop.set()
-            await task
-
-    async def add(self, board: ChannelSupervisor, config: dict[str, Any]) -> None:
-        """Create a further channel, as a request over HTTP does."""
-        async with self.database.begin() as connection:
-            (first,) = await store.list_all(connection, "channel")
-            await self.records.create(
-                connection, first.account, "channel", name="further", config=config, managed=True
-            )
-        await board.wake(first.account, first.id)
-
-    async def set_paused(self, board: ChannelSupervisor, *, is_paused: bool) -> None:
-        """Pause or resume the channel, as a request over HTTP does."""
-        async with self.database.begin() as connection:
-            record = next(
-                one for one in await store.list_all(connection, "channel") if one.id == self.channel
-            )
-            await self.records.update(connection, record, patch={"paused": is_paused}, below="")
-        await board.wake(record.account, record.id)
-
-
-async def until(condition: Callable[[], object], *, pause: float = 0.005) -> None:
-    """Wait until a supervisor's state changes; without a `pause` each step of the event loop is seen."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - the platform reports the change to an adapter alone
-            await asyncio.sleep(pause)
-
-
-async def _make_replicas(
-    database: Database, data: Path, kind: str, settings: dict[str, Any]
-) -> ChannelReplicas:
-    book = Records(open_vault(data))
-    async with database.begin() as connection:
-        account, _key = await api_keys.create_account(connection, "one")
-        await book.create(connection, account.id, "agent", name="main", config={})
-        saved = await book.create(
-            connection,
-            account.id,
-            "channel",
-            name="bot",
-            config={"kind": kind, "agent": "main", "settings": settings},
-            managed=True,
-        )
-    return ChannelReplicas(database, book, saved.record.id)
 
 
 @pytest.fixture
@@ -124,7 +35,7 @@ async def channel_replicas(
     database: Database, tmp_path: Path, plugin: ChannelPlugin, rig: ChannelRig
 ) -> ChannelReplicas:
     """Return a setup with a channel of each installed kind."""
-    return await _make_replicas(database, tmp_path, plugin.name, rig.settings())
+    return await make_replicas(database, tmp_path, plugin.name, rig.settings())
 
 
 async def test_an_interruption_is_reported_and_only_a_long_one_is_a_stall(
@@ -211,7 +122,7 @@ async def test_a_second_channel_of_a_bot_is_in_no_standby(database: Database, tm
     assert plugin.simulate is not None
     async with plugin.simulate() as (platform, _):
         settings = cast("PancakeSimulator", platform).settings()
-        replicas = await _make_replicas(database, tmp_path, "pancake", settings)
+        replicas = await make_replicas(database, tmp_path, "pancake", settings)
         async with replicas.run_replica() as board:
             await until(lambda: board.count_by_state()["receiving"])
             await replicas.add(board, {"kind": "pancake", "agent": "main", "settings": settings})
@@ -225,7 +136,7 @@ async def test_two_pollers_of_one_bot_are_a_stall(database: Database, tmp_path: 
     assert plugin.simulate is not None
     async with plugin.simulate() as (simulator, _):
         settings = cast("Simulator", simulator).settings
-        environment = await _make_replicas(
+        environment = await make_replicas(
             database, tmp_path, "telegram", settings(poll_seconds=5, conflict_seconds=0)
         )
         async with environment.run_replica() as board:
@@ -247,7 +158,7 @@ async def test_an_error_for_an_operator_is_retried_more_and_more_slowly(
     assert plugin.simulate is not None
     async with plugin.simulate() as (platform, _):
         simulator = cast("SlackSimulator", platform)
-        replicas = await _make_replicas(database, tmp_path, "slack", simulator.settings())
+        replicas = await make_replicas(database, tmp_path, "slack", simulator.settings())
         await simulator.fail("invalid_auth", times=4, method="apps.connections.open")
         with capture_logs() as logs:
             async with replicas.run_replica(operator_retry_delays=(0.0, 0.0, 0.0, 3600.0)) as board:

@@ -1,0 +1,138 @@
+"""Of several channels with one bot the first that was created receives, on every platform."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from channel_replicas import ChannelReplicas, make_replicas, until
+from channels.message import Message
+from channels.port import ChannelPlugin, WebhookRequest
+from channels.registry import built_in
+from channels.testing.rig import WebhookRig
+from channels.zalo.simulator import simulate as simulate_zalo
+from channels.zalo.simulator.simulator import oa_headers
+from delivery.database.engine import Database
+from gateway.ingress.channel_supervisor import ChannelSupervisor
+
+
+@pytest.fixture
+def database_url(tmp_path: Path) -> str:
+    """SQLite: no database of another kind changes anything here."""
+    return f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
+
+
+def _texts(replicas: ChannelReplicas, name: str) -> list[str]:
+    found = replicas.received[name].updates if name in replicas.received else []
+    return [update.text for update in found if isinstance(update, Message)]
+
+
+def _others_settings(plugin: ChannelPlugin, rig: WebhookRig) -> dict[str, Any]:
+    """Return settings for the same bot; where only one record may poll with a token, by webhook."""
+    may_poll = not plugin.connection_key(plugin.settings(**rig.settings()))
+    return rig.settings() if may_poll else rig.webhook_settings()
+
+
+async def _post(board: ChannelSupervisor, channel: str, request: WebhookRequest) -> int:
+    answer = await board.receive(channel, request)
+    assert answer is not None
+    return answer.status
+
+
+async def test_one_channel_of_a_bot_receives(
+    database: Database, tmp_path: Path, plugin: ChannelPlugin, rig: WebhookRig
+) -> None:
+    """The other one says why it does not, and receives what is written once it is the first."""
+    replicas = await make_replicas(database, tmp_path, plugin.name, rig.settings())
+    config = {"kind": plugin.name, "agent": "main", "settings": _others_settings(plugin, rig)}
+    async with replicas.run_replica() as board:
+        await until(lambda: board.count_by_state()["receiving"])
+        with capture_logs() as logs:
+            further = await replicas.add(board, config)
+            await until(lambda: [line for line in logs if line["event"] == "channel.refused"])
+        assert board.status(further.id)[0] == "trouble"
+        assert "channel 'bot' is the same bot or page" in board.status(further.id)[1]
+        await rig.say("one")
+        await until(lambda: _texts(replicas, "bot") == ["one"])
+        await replicas.patch(board, {"settings": {"context_messages": 1}})
+        await until(lambda: board.status(replicas.channel)[0] != "receiving", pause=0)
+        assert board.status(further.id)[0] == "trouble", "a change of the first hands nothing over"
+        await until(lambda: board.status(replicas.channel)[0] == "receiving")
+        assert board.status(further.id)[0] == "trouble"
+        await rig.say("two")
+        await until(lambda: _texts(replicas, "bot") == ["one", "two"])
+        await replicas.set_paused(board, is_paused=True)
+        await until(lambda: board.status(further.id)[0] == "receiving")
+        if config["settings"] == rig.settings():
+            await rig.say("three")
+        else:
+            await _post(board, further.id, rig.webhook_request(rig.update("three")))
+        await until(lambda: "three" in _texts(replicas, "further"))
+        assert _texts(replicas, "further") == ["three"], "the first has received the others"
+
+
+async def test_posts_to_the_other_channel_of_a_bot_are_refused(
+    database: Database, tmp_path: Path, plugin: ChannelPlugin, rig: WebhookRig
+) -> None:
+    """They get 503, so that the platform repeats them, and are accepted once that channel is the first."""
+    replicas = await make_replicas(database, tmp_path, plugin.name, rig.webhook_settings())
+    config = {"kind": plugin.name, "agent": "main", "settings": rig.webhook_settings()}
+    async with replicas.run_replica() as board:
+        await until(lambda: board.count_by_state()["receiving"])
+        further = await replicas.add(board, config)
+        await until(lambda: board.get_bot(further.id) is not None)
+        post = rig.webhook_request(rig.update("hello"))
+        assert await _post(board, further.id, post) == 503
+        assert await _post(board, replicas.channel, post) < 300
+        await replicas.set_paused(board, is_paused=True)
+        await until(lambda: board.status(further.id)[0] == "receiving")
+        assert await _post(board, further.id, rig.webhook_request(rig.update("again"))) < 300
+
+
+async def test_the_first_channel_receives_after_every_start(
+    database: Database, tmp_path: Path, plugin: ChannelPlugin, rig: WebhookRig
+) -> None:
+    """Which one connects first does not matter."""
+    replicas = await make_replicas(database, tmp_path, plugin.name, rig.webhook_settings())
+    config = {"kind": plugin.name, "agent": "main", "settings": rig.webhook_settings()}
+    async with replicas.run_replica() as board:
+        await until(lambda: board.count_by_state()["receiving"])
+        further = await replicas.add(board, config)
+    for _ in range(3):
+        async with replicas.run_replica() as board:
+            await until(lambda: not board.starting())
+            assert board.status(further.id)[0] == "trouble"
+            assert board.status(replicas.channel)[0] == "receiving"
+
+
+async def test_a_channel_whose_token_is_refused_claims_no_bot(
+    database: Database, tmp_path: Path, plugin: ChannelPlugin, rig: WebhookRig
+) -> None:
+    """So a record with a wrong token, maybe of another account, keeps the bot from no one."""
+    token = rig.unknown_sender
+    replicas = await make_replicas(database, tmp_path, plugin.name, rig.settings(token=token))
+    config = {"kind": plugin.name, "agent": "main", "settings": _others_settings(plugin, rig)}
+    async with replicas.run_replica() as board:
+        further = await replicas.add(board, config)
+        await until(lambda: board.status(further.id)[0] == "receiving")
+        assert "same bot" not in board.status(replicas.channel)[1]
+        assert board.status(replicas.channel)[0] == "trouble"
+
+
+async def test_an_official_account_of_two_apps_is_one_bot(database: Database, tmp_path: Path) -> None:
+    """Zalo posts each message to both apps; only one channel answers."""
+    plugin = built_in()["zalo"]
+    async with simulate_zalo() as platform:
+        settings = platform.settings(platform="oa", access_token=platform.access)
+        replicas = await make_replicas(database, tmp_path, plugin.name, settings)
+        other = {**settings, "app_id": "990002", "signature": "hmac"}
+        async with replicas.run_replica() as board:
+            await until(lambda: board.count_by_state()["receiving"])
+            further = await replicas.add(board, {"kind": "zalo", "agent": "main", "settings": other})
+            await until(lambda: board.status(further.id)[0] == "trouble")
+            body = platform.oa_event("hello")
+            headers = {name.lower(): value for name, value in oa_headers(body, scheme="hmac").items()}
+            assert await _post(board, further.id, WebhookRequest(headers=headers, body=body)) == 503
