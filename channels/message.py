@@ -186,11 +186,15 @@ class RoomReopened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionsChanged:
-    """The bot's permissions changed in all rooms whose addresses have these `extras`, such as a server's."""
+    """The bot's permissions changed in some rooms of a channel.
+
+    They are all whose addresses have these `extras`, such as a server's, and whose ids begin so.
+    """
 
     key: str
     channel: str
-    extras: Mapping[str, str]
+    extras: Mapping[str, str] = field(default_factory=dict)
+    room_prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -281,11 +281,15 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageResponse:
-    """A channel's page for a person's browser."""
+    """A channel's page for a person's browser.
+
+    `installed` has the extras of the addresses for which the bot got new permissions; None if it got none.
+    """
 
     status: int
     body: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    installed: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

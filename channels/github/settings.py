@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import Field
 
 from channels.inbox.settings import CatchUpSettings, PlatformId, PostedSettings, ReactionSettings
-from channels.inbox.tokens import read_private_key
+from channels.inbox.tokens import PrivateKey
 from egress.urls import EndpointUrl, endpoint
-
-
-def _check_key(key: SecretStr) -> SecretStr:
-    # An environment variable often holds the key with escaped line ends.
-    text = key.get_secret_value().replace("\\n", "\n").strip() + "\n"
-    try:
-        read_private_key(text)
-    except (ValueError, TypeError):
-        raise ValueError(
-            "private_key is not a private key: paste the whole .pem file of the app, BEGIN and END lines too"
-        ) from None
-    return SecretStr(text)
 
 
 class GitHubSettings(ReactionSettings, PostedSettings, CatchUpSettings):
     """Settings of a GitHub App; the gateway fills in `webhook_url`."""
 
     app_id: PlatformId = Field(description="The app's App ID or Client ID.")
-    private_key: Annotated[SecretStr, AfterValidator(_check_key)] = Field(
-        description="The app's private key: the content of the .pem file."
-    )
+    private_key: PrivateKey = Field(description="The app's private key: the content of the .pem file.")
     base_url: EndpointUrl = Field(
         default=endpoint("https://api.github.com"),
         description="URL of the REST API; `https://HOST/api/v3` for GitHub Enterprise Server.",

@@ -37,6 +37,12 @@ def to_number(value: object, default: float = 0.0) -> float:
         return default
 
 
+def integer_id(row: Mapping[str, Any]) -> int:
+    """Return the id of a row whose ids are numbers, 0 for anything else."""
+    number = row.get("id")
+    return number if isinstance(number, int) else 0
+
+
 def bare_file_name(name: object, *, otherwise: str) -> str:
     """Return the last part of a file name that a platform gives, or another name if it has none."""
     bare = clean(name).replace("\\", "/").rpartition("/")[2].strip()

@@ -12,9 +12,10 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import structlog
+from pydantic import AfterValidator, SecretStr
 
 from channels.errors import ChannelError, Unauthorized, before_sending
 
@@ -81,3 +82,19 @@ def read_private_key(pem: str) -> Any:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     return load_pem_private_key(pem.encode(), password=None)
+
+
+def _check_key(key: SecretStr) -> SecretStr:
+    # An environment variable often holds the key with escaped line ends.
+    text = key.get_secret_value().replace("\\n", "\n").strip() + "\n"
+    try:
+        read_private_key(text)
+    except (ValueError, TypeError):
+        raise ValueError(
+            "private_key is not a private key: paste the whole .pem file of the app, BEGIN and END lines too"
+        ) from None
+    return SecretStr(text)
+
+
+PrivateKey = Annotated[SecretStr, AfterValidator(_check_key)]
+"""The private key of an app, in PEM."""

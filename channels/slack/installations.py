@@ -32,10 +32,14 @@ def owner_of(bot: InstalledBot) -> str:
 
 
 class ChannelInstallationStore(AsyncInstallationStore):
-    """The bots of one app, one for each workspace or organisation; their tokens are encrypted."""
+    """The bots of one app, one for each workspace or organisation; their tokens are encrypted.
+
+    `saved` is the bot that was stored last.
+    """
 
     def __init__(self, secrets: ChannelSecrets) -> None:
         self._secrets = secrets
+        self.saved: InstalledBot | None = None
 
     async def async_save(self, installation: Installation) -> None:
         """Store the bot of an installation; the tokens of people are not kept."""
@@ -47,6 +51,7 @@ class ChannelInstallationStore(AsyncInstallationStore):
         if not owner or not _ID.fullmatch(owner) or not bot.bot_token:
             raise ValueError("the installation names no workspace, or has no bot token: add bot scopes")
         await self._secrets.set(_PREFIX + owner, json.dumps(bot.to_dict(), default=datetime.isoformat))
+        self.saved = bot
 
     async def async_find_bot(
         self, *, enterprise_id: str | None, team_id: str | None, is_enterprise_install: bool | None = False

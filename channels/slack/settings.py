@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from channels.inbox.settings import ReactionSettings
+from channels.inbox.settings import ReactionSettings, Secret
 from egress.urls import EndpointUrl
 
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]{1,512}")
-MIN_SECRET_LENGTH = 8
 
 
 def _check_token(token: SecretStr) -> SecretStr:
     if not _TOKEN.fullmatch(token.get_secret_value()):
         raise ValueError("a Slack token consists of letters, digits and dashes, such as xoxb-… or xapp-…")
     return token
-
-
-def _check_secret(secret: SecretStr) -> SecretStr:
-    if len(secret.get_secret_value().strip()) < MIN_SECRET_LENGTH:
-        raise ValueError("signing_secret is too short: copy it from Basic Information of the app")
-    return secret
 
 
 def _with_slash(url: EndpointUrl) -> EndpointUrl:
@@ -50,8 +43,8 @@ class SlackSettings(ReactionSettings):
     app_token: Token | None = Field(
         default=None, description="App-level token with connections:write, xapp-…; required in socket mode."
     )
-    signing_secret: Annotated[SecretStr, AfterValidator(_check_secret)] | None = Field(
-        default=None, description="The secret with which Slack signs its posts; required in http mode."
+    signing_secret: Secret | None = Field(
+        default=None, description="The app's Signing Secret (Basic Information); required in http mode."
     )
     mode: Literal["socket", "http"] = Field(default="socket", description="How events arrive.")
     base_url: Annotated[EndpointUrl, AfterValidator(_with_slash)] = Field(
@@ -78,6 +71,12 @@ class SlackSettings(ReactionSettings):
     def account(self) -> str:
         """A name for the bot that is stable for its token, or for its app, and does not reveal it."""
         return _digest(self.bot_token.get_secret_value() if self.bot_token else f"app {self.client_id}")
+
+    @property
+    def app_credentials(self) -> dict[str, Any]:
+        """The id and the secret of an app that many workspaces install."""
+        secret = self.client_secret.get_secret_value() if self.client_secret else ""
+        return {"client_id": self.client_id or "", "client_secret": secret}
 
     @property
     def connection_key(self) -> str:

@@ -47,7 +47,7 @@ async def reopen_chat(tx: Transaction, account: str, address: Address) -> None:
 async def list_waiting(connection: Connection, change: PermissionsChanged) -> set[str]:
     """Return the destinations at which something waits for long, of those where permissions changed."""
     targets = await destinations.list_waiting_targets(connection, change.channel)
-    addresses = map(Address.decode, targets)
+    addresses = [one for one in map(Address.decode, targets) if one.room.startswith(change.room_prefix)]
     return {one.destination for one in addresses if change.extras.items() <= one.extras.items()}
 
 

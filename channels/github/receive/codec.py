@@ -16,9 +16,16 @@ from channels.inbox.commands import parse_decision, parse_mentioned
 from channels.inbox.signatures import is_hmac
 from channels.inbox.text import clean, identifier, iso_time, mapping
 from channels.inbox.updates import find_mention, make_update
-from channels.message import Address, Author, IgnoredUpdate, MessageDeleted, RoomKind, RoomMigrated, Update
-
-__all__ = ["Bot", "decode", "is_signed", "read_post"]
+from channels.message import (
+    Address,
+    Author,
+    IgnoredUpdate,
+    MessageDeleted,
+    PermissionsChanged,
+    RoomKind,
+    RoomMigrated,
+    Update,
+)
 
 is_signed = partial(is_hmac, header="x-hub-signature-256", prefix="sha256=")
 """Return whether a post has GitHub's HMAC-SHA256 of its body; the older SHA-1 does not count."""
@@ -38,6 +45,8 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
     event, payload = clean(mapping(update).get("event")), mapping(mapping(update).get("payload"))
     key = clean(mapping(update).get("delivery"))
     room = clean(mapping(payload.get("repository")).get("full_name"))
+    if event == "installation" and key:
+        return _permitted(payload, key=key, channel=channel)
     if not key or not room:
         return IgnoredUpdate(reason="an event without a delivery id or a repository")
     if event == "repository":
@@ -109,3 +118,10 @@ def _moved(payload: Mapping[str, Any], room: str, *, key: str, channel: str) -> 
         return IgnoredUpdate(reason="an event of a repository that was not moved")
     before, after = (Address(channel=channel, room=name) for name in (old, room))
     return RoomMigrated(key=key, old=before, new=after)
+
+
+def _permitted(payload: Mapping[str, Any], *, key: str, channel: str) -> PermissionsChanged | IgnoredUpdate:
+    owner = clean(mapping(mapping(payload.get("installation")).get("account")).get("login"))
+    if not owner or payload.get("action") not in {"created", "unsuspend", "new_permissions_accepted"}:
+        return IgnoredUpdate(reason="an event of an installation that gives no permissions")
+    return PermissionsChanged(key=key, channel=channel, room_prefix=f"{owner}/")

@@ -14,7 +14,7 @@ from channels.github.api import Api
 from channels.github.settings import GitHubSettings
 from channels.github.threads import SUBJECTS
 from channels.inbox.polling import PositionFeed, load_in_order, log, or_nothing
-from channels.inbox.text import clean, iso_time, mapping
+from channels.inbox.text import clean, integer_id, iso_time, mapping
 from channels.port import ChannelState
 
 MAX_LOG_ROWS = 2900
@@ -49,11 +49,11 @@ class WebhookDeliveries(PositionFeed):
 
     async def newest(self) -> str:
         """Return the id of the latest delivery."""
-        return str(_id_of(await anext(self._api.rows(f"{_PATH}?per_page=1"), {})))
+        return str(integer_id(await anext(self._api.rows(f"{_PATH}?per_page=1"), {})))
 
     async def fetch(self) -> Sequence[Mapping[str, Any]]:
         """Return the deliveries to receive, each as {id, event, delivery, payload}."""
-        rows = sorted(await self._rows_after(int(await self.start())), key=_id_of)
+        rows = sorted(await self._rows_after(int(await self.start())), key=integer_id)
         return await load_in_order(rows[:MAX_ROWS], self._load)
 
     async def confirm(self, raw: Mapping[str, Any]) -> None:
@@ -64,7 +64,7 @@ class WebhookDeliveries(PositionFeed):
         """Return the log's rows after a position."""
         rows: list[Mapping[str, Any]] = []
         async for row in self._api.rows(f"{_PATH}?per_page=100"):
-            if _id_of(row) <= position:
+            if integer_id(row) <= position:
                 break
             if len(rows) == MAX_LOG_ROWS:
                 log.warning("github.deliveries_expired", before=row.get("delivered_at"))
@@ -75,14 +75,9 @@ class WebhookDeliveries(PositionFeed):
 
     async def _load(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a delivery, with the payload of an event that is wanted and has not arrived."""
-        number, event, detail = _id_of(row), clean(row.get("event")), mapping(None)
+        number, event, detail = integer_id(row), clean(row.get("event")), mapping(None)
         has_arrived = self._settings.takes_posts and row.get("status_code") in _SUCCESS
-        if event in {*SUBJECTS, "repository"} and not has_arrived:
+        if event in {*SUBJECTS, "repository", "installation"} and not has_arrived:
             detail = mapping(await or_nothing(self._api.call("GET", f"{_PATH}/{{id}}", id=str(number))))
         payload = mapping(detail.get("request")).get("payload")
         return {"id": number, "event": event, "delivery": clean(row.get("guid")), "payload": payload}
-
-
-def _id_of(row: Mapping[str, Any]) -> int:
-    number = row.get("id")
-    return number if isinstance(number, int) else 0

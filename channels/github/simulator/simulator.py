@@ -11,7 +11,7 @@ from aiohttp import web
 
 from channels.github.simulator import events
 from channels.github.simulator.rest import GitHubApi, private_key
-from channels.github.simulator.world import APP_ID, BOT, Entry, World, body_text, now
+from channels.github.simulator.world import ADA, APP_ID, BOT, ROOM, Entry, World, body_text, now
 from channels.inbox.simulator import SimulatedMessage, SimulatedPlatform
 
 
@@ -100,6 +100,12 @@ class Simulator(SimulatedPlatform):
             self.world, entry, "renamed", changes={"repository": {"name": {"from": former}}}
         )
         await self.deliver("repository", payload)
+
+    async def change_installation(self, action: str) -> None:
+        """Deliver an event of the installation, which names no repository."""
+        account = {"id": 77, "login": ROOM.partition("/")[0], "type": "Organization"}
+        installation = {"id": 77001, "account": account}
+        await self.deliver("installation", {"action": action, "installation": installation, "sender": ADA})
 
     async def send_event(self, entry: Entry, action: str, **others: Any) -> None:
         """Deliver the event about an entry."""

@@ -28,6 +28,7 @@ from channels.slack.installations import (
 )
 from channels.slack.scopes import SCOPES
 from channels.slack.session import SDK_LOG
+from channels.slack.workspaces import ENTERPRISE, TEAM
 
 INSTALL, REDIRECT = "install", "oauth"
 UNAVAILABLE = "The installation could not be completed. Please start again."
@@ -39,23 +40,24 @@ class SlackInstallations(ChannelInstallations):
     """The workspaces and organisations that installed one app, and its pages `install` and `oauth`."""
 
     def __init__(self, api: Api, secrets: ChannelSecrets) -> None:
-        settings = api.settings
-        secret = settings.client_secret
         self._api = api
+        self._secrets = secrets
         self._store = ChannelInstallationStore(secrets)
-        self._flow = AsyncOAuthFlow(
-            client=api.client(None),
+
+    def _flow(self, store: ChannelInstallationStore) -> AsyncOAuthFlow:
+        settings = self._api.settings
+        return AsyncOAuthFlow(
+            client=self._api.client(None),
             logger=SDK_LOG,
             settings=AsyncOAuthSettings(
-                client_id=settings.client_id,
-                client_secret=secret.get_secret_value() if secret else "",
+                **settings.app_credentials,
                 scopes=sorted(SCOPES),
                 user_scopes=[],
                 install_path=INSTALL,
                 redirect_uri_path=REDIRECT,
                 authorization_url=f"{settings.base_url.removesuffix('api/')}oauth/v2/authorize",
-                installation_store=self._store,
-                state_store=ChannelStateStore(secrets),
+                installation_store=store,
+                state_store=ChannelStateStore(self._secrets),
                 state_expiration_seconds=STATE_SECONDS,
                 logger=SDK_LOG,
             ),
@@ -63,10 +65,12 @@ class SlackInstallations(ChannelInstallations):
 
     async def show_page(self, request: PageRequest) -> PageResponse:
         """Return a page; 503 if Slack or the database cannot be reached."""
-        handle = self._flow.handle_installation if request.page == INSTALL else self._flow.handle_callback
+        store = ChannelInstallationStore(self._secrets)
+        flow = self._flow(store)
+        handle = flow.handle_installation if request.page == INSTALL else flow.handle_callback
         given = AsyncBoltRequest(body="", query=request.query, headers=dict(request.headers))
         try:
-            return _to_page(await handle(given))
+            return _to_page(await handle(given), store.saved)
         except (ChannelError, ValueError) as error:
             log.warning("slack.installation_failed", error=str(error))
             return PageResponse(status=503, body=UNAVAILABLE)
@@ -85,13 +89,10 @@ class SlackInstallations(ChannelInstallations):
         bot = await self._store.find_bot(installation)
         if bot is None:
             return False
-        secret = self._api.settings.client_secret
-        client = {
-            "client_id": self._api.settings.client_id or "",
-            "client_secret": secret.get_secret_value() if secret else "",
-        }
         with suppress(Unauthorized):  # it was uninstalled at Slack, which told us nothing
-            await self._api.with_token(bot.bot_token).call("apps.uninstall", client)
+            await self._api.with_token(bot.bot_token).call(
+                "apps.uninstall", self._api.settings.app_credentials
+            )
         await self._store.async_delete_bot(enterprise_id=installation, team_id=None)
         return True
 
@@ -106,6 +107,7 @@ def _to_installation(bot: InstalledBot) -> ChannelInstallation:
     )
 
 
-def _to_page(answer: BoltResponse) -> PageResponse:
+def _to_page(answer: BoltResponse, saved: InstalledBot | None) -> PageResponse:
     headers = {name.title(): values[0] for name, values in answer.headers.items() if values}
-    return PageResponse(status=answer.status, body=answer.body, headers=headers)
+    installed = {ENTERPRISE if saved.is_enterprise_install else TEAM: owner_of(saved)} if saved else None
+    return PageResponse(status=answer.status, body=answer.body, headers=headers, installed=installed)

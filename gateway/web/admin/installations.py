@@ -10,7 +10,10 @@ from aiohttp import web
 from pydantic import Field
 
 from channels.errors import ChannelError
+from channels.message import PermissionsChanged
 from channels.port import ChannelInstallation, ChannelInstallations, ChannelPage, PageRequest
+from gateway.ingress.chat_conversations import end_waits, list_waiting
+from gateway.store.accounts import records
 from gateway.web.http.auth import PublicAccess
 from gateway.web.http.pagination import ListPage
 from gateway.web.http.problems import HttpProblem, not_found
@@ -123,7 +126,17 @@ async def _show(call: ApiCall[NoContent, NoContent], channel: str, page: Channel
         raise not_found()
     headers = {name.lower(): request.headers[name] for name in request.headers}
     shown = await installations.show_page(PageRequest(page=page, query=request.query_string, headers=headers))
+    if shown.installed is not None:
+        await _end_waits(call, PermissionsChanged(key="", channel=channel, extras=shown.installed))
     return web.Response(status=shown.status, text=shown.body, headers=dict(shown.headers))
+
+
+async def _end_waits(call: ApiCall[NoContent, NoContent], change: PermissionsChanged) -> None:
+    """Send what waited for an installation."""
+    async with call.services.transactions.begin("installation") as tx:
+        record = await records.get_by_id(tx.connection, change.channel)
+        if record is not None:
+            await end_waits(tx, record.account, await list_waiting(tx.connection, change))
 
 
 _get_page = partial(get_route, raw=True, hidden=True)

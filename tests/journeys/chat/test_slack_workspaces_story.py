@@ -5,15 +5,12 @@ from __future__ import annotations
 import sqlite3
 import time
 from contextlib import closing
-from http.cookies import SimpleCookie
 from pathlib import Path
 
-import aiohttp
-
-from channels.slack.simulator import Simulator
 from channels.slack.simulator.run import simulate
 from channels.slack.thread_locations import RECEIVED_UNTIL
 from gateway_process import GatewayProcess, channel_env, gateway
+from slack_installing import install, wait_for_answer
 
 ROOMS = {"C0EAST": "T0EAST", "C0WEST": "T0WEST"}
 HOUR = 3600.0
@@ -26,22 +23,6 @@ async def list_installations(process: GatewayProcess) -> list[str]:
         session.get("/accounts/me/channels/slack/installations") as answer,
     ):
         return [one["id"] for one in (await answer.json())["items"]]
-
-
-async def install(platform: Simulator, process: GatewayProcess, team: str) -> None:
-    """Install the app in a workspace, as a person does with a browser."""
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as browser:
-        async with browser.get(f"{process.url}/slack/install") as page:
-            (state,) = SimpleCookie(page.headers["Set-Cookie"]).values()
-        given = {"code": platform.server.installations.approve(team), "state": state.value}
-        cookie = {"Cookie": f"{state.key}={state.value}"}
-        async with browser.get(f"{process.url}/slack/oauth_redirect", params=given, headers=cookie) as done:
-            assert done.status == 200, await done.text()
-
-
-async def wait_for_answer(platform: Simulator, room: str, text: str) -> None:
-    """Wait until the bot has said a text in a room."""
-    await platform.wait_until(lambda: any(text in post.text for post in platform.messages(room)), seconds=60)
 
 
 def pretend_that_an_hour_passed(data: Path) -> None:
