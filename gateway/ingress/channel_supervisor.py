@@ -34,7 +34,7 @@ from gateway.ingress.bot_claims import BotAcceptor, BotClaims
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
 from gateway.ingress.channel_health import OPERATOR_RETRY_DELAYS, ChannelRetries, ReceiverHealth
 from gateway.ingress.channel_state import SqlChannelState
-from gateway.ingress.open_channels import ChannelTask, OpenChannels
+from gateway.ingress.open_channels import SHARED_BOT_REMEDY, ChannelTask, OpenChannels
 from gateway.records.records import Records
 from gateway.records.stored_channel import StoredChannel, UnreadableChannel, read_channel
 from gateway.store.accounts import records
@@ -204,7 +204,11 @@ class ChannelSupervisor(OpenChannels):
         """
         stored = self._read(record)
         async with asyncio.timeout(PROBE_TIMEOUT):
-            return await stored.plugin.probe(stored.settings, self._records.guard_of(record))
+            found = await stored.plugin.probe(stored.settings, self._records.guard_of(record))
+        rival = self._rival_reason(record.id)
+        if not rival:
+            return found
+        return *found, CheckResult(subject="receiving", ok=False, detail=rival, remedy=SHARED_BOT_REMEDY)
 
     def _read(self, record: Record) -> StoredChannel:
         """Return a record's config, plugin and settings; webhook mode gets its public address."""
@@ -296,10 +300,9 @@ class ChannelSupervisor(OpenChannels):
 
     async def _wait_for_bot(self, channel: ChannelTask) -> None:
         """Stand by while another channel receives for the bot."""
-        reason = self._rival_reason(channel)
+        reason = self._rival_reason(channel.record.id)
         if reason:
-            name, record = channel.record.name, channel.record.id
-            log.warning("channel.refused", channel=name, id=record, error=reason)
+            log.warning("channel.refused", channel=channel.record.name, id=channel.record.id, error=reason)
             channel.health.set_standby(on_standby=True, reason=reason)
         while not self._is_ending(channel):
             changed = self._claims.next_change()

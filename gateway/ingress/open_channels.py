@@ -43,11 +43,10 @@ CHANNEL_STATES = ("receiving", "standby", "paused", "stalled", "trouble", "open"
 `trouble` is an error, or refused credentials; `stalled` is a minute without receiving.
 """
 
-SHARED_BOT = (
-    "is the same bot or page, and receives for it because it was created first. This one only sends: delete "
-    "or pause one of the two, or give this one a bot of its own"
-)
-"""The end of the reason of a channel that does not receive because of another channel."""
+SHARED_BOT = "is the same bot or page, and receives for it because it was created first"
+"""Why a channel only sends, after the name of the other channel."""
+
+SHARED_BOT_REMEDY = "delete or pause one of the two, or give this one a bot of its own"
 
 REACTION_TIMEOUT = 5.0
 
@@ -247,16 +246,17 @@ class OpenChannels:
             return "trouble", self._unopened[channel]
         if task is None:
             return "closed", "this process has not opened the channel"
-        refusal = next(iter(task.refusals.values()), "") or self._rival_reason(task)
+        rival = self._rival_reason(channel)
+        refusal = next(iter(task.refusals.values()), "") or (rival and f"{rival}: {SHARED_BOT_REMEDY}")
         return self._state_of(task), task.error or refusal or self._interruption_reason(task)
 
-    def _rival_reason(self, channel: ChannelTask) -> str:
+    def _rival_reason(self, channel: str) -> str:
         """Return why a channel does not receive if another one does for its bot, or an empty text."""
-        rival = self._claims.rival(channel.record.id)
-        if rival is None:
+        task, rival = self._channels.get(channel), self._claims.rival(channel)
+        if task is None or rival is None:
             return ""
         other = self._channels.get(rival)
-        is_own = other is not None and other.record.account == channel.record.account
+        is_own = other is not None and other.record.account == task.record.account
         name = f"channel {other.record.name!r}" if other and is_own else "a channel of this gateway"
         return f"{name} {SHARED_BOT}"
 

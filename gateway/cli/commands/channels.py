@@ -70,7 +70,8 @@ async def revoke_key(gateway: GatewayClient, name: Name) -> None:
 @remote(channels, "list")
 async def list_channels(gateway: GatewayClient, *, as_json: Json = False) -> None:
     """List the channels, including those of the settings file."""
-    columns: Columns = {"id": "id", "name": "name", "kind": "kind", "agent": "agent", "managed": "managed"}
+    names = ("id", "name", "kind", "agent", "paused", "managed")
+    columns: Columns = {name: name for name in names}
     found = await gateway.list_all("accounts", "me", "channels")
     print_rows(found, columns, as_json=as_json, empty="no channels")
 

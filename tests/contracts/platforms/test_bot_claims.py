@@ -55,6 +55,7 @@ async def test_one_channel_of_a_bot_receives(
             await until(lambda: [line for line in logs if line["event"] == "channel.refused"])
         assert board.status(further.id)[0] == "trouble"
         assert "channel 'bot' is the same bot or page" in board.status(further.id)[1]
+        assert [one.subject for one in await board.probe(further) if not one.ok] == ["receiving"]
         await rig.say("one")
         await until(lambda: _texts(replicas, "bot") == ["one"])
         await replicas.patch(board, {"settings": {"context_messages": 1}})

@@ -125,6 +125,12 @@ def test_an_empty_list_says_so(run: Run, gateway: FakeGateway, words: str) -> No
     assert json.loads(run(*words.split(), "--json", "--url", gateway.url).stdout) == []
 
 
+def test_a_list_shows_which_channels_are_paused(run: Run, gateway: FakeGateway) -> None:
+    """Otherwise nothing in it says why a channel receives nothing."""
+    gateway.lists["/accounts/me/channels"] = [{"id": "chn_1", "paused": True, "managed": False}]
+    assert "paused" in run("channels", "list", "--url", gateway.url).stdout
+
+
 ACTIONS: dict[str, tuple[str, str, Any]] = {
     "jobs stop job_1": ("POST", "/jobs/job_1/stop", {}),
     "approvals approve apr_1": ("POST", "/approvals/apr_1", {"decision": "approve"}),
