@@ -292,7 +292,7 @@ def _modal_text(content: payloads.InteractionData) -> str:
 
 
 _DECODERS: Mapping[str, Callable[[object, _EventContext], Update | IgnoredUpdate]] = {
-    "CHANNEL_UPDATE": _channel_changed,
+    **dict.fromkeys(("CHANNEL_UPDATE", "THREAD_UPDATE"), _channel_changed),
     **dict.fromkeys(("GUILD_ROLE_UPDATE", "GUILD_MEMBER_UPDATE"), _permissions_changed),
     "MESSAGE_CREATE": _message_created,
     "MESSAGE_UPDATE": _message_edited,

@@ -26,6 +26,7 @@ _CHANNEL_ACTIONS = (
     "thread",
     "forum_post",
     "archive",
+    "lock",
     "kick",
     "readmit",
     "deny",

@@ -163,6 +163,8 @@ class RestApi:
         needed = "Send Messages in Threads" if kind and kind.parent else "Send Messages"
         room = self._world.get_accessible_channel(channel, needed, *(["Attach Files"] if body.files else []))
         nonce, reply = body.fields.get("nonce"), body.fields.get("message_reference")
+        if room.is_locked:
+            raise ApiFailure(403, 160005, "This thread is locked")
         if room.kind in {FORUM, MEDIA}:
             raise ApiFailure(400, 40058, "Cannot send a message in a forum channel")
         self.check(body, file_limit=self._file_limit(room))

@@ -113,6 +113,12 @@ class Simulator(UserActions):
         """Archive a thread, which is then no longer listed."""
         self.world.channel(thread).is_listed = False
 
+    async def lock(self, thread: int, *, locked: bool = True) -> None:
+        """Lock a thread, in which only moderators can then write, or unlock it."""
+        changed = self.world.channel(thread)
+        changed.is_locked = locked
+        await self.sessions.emit("THREAD_UPDATE", changed.raw)
+
     async def push(self, name: str, content: Any) -> None:
         """Dispatch an event with any content, even a malformed one."""
         await self.sessions.emit(name, content)

@@ -61,6 +61,7 @@ class SimulatedChannel:
     name: str = ""
     denied: set[str] = field(default_factory=set)
     is_listed: bool = True
+    is_locked: bool = False
     person: Raw | None = None
     messages: list[Raw] = field(default_factory=list)
 
@@ -83,7 +84,7 @@ class SimulatedChannel:
             "archived": not self.is_listed,
             "auto_archive_duration": 1440,
             "archive_timestamp": shapes.LONG_AGO,
-            "locked": False,
+            "locked": self.is_locked,
         }
         counts = {"message_count": len(self.messages), "member_count": 2, "owner_id": "7"}
         return {"parent_id": self.parent, "thread_metadata": about, **counts}

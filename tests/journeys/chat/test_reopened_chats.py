@@ -149,6 +149,20 @@ async def test_a_discord_channel_whose_permissions_are_restored_gets_what_waits(
     assert "pigeon" in answer.text
 
 
+async def test_a_discord_thread_that_is_unlocked_gets_what_waits(tmp_path: Path) -> None:
+    """An answer is refused while only moderators can write; the change of the thread is enough."""
+    async with simulate_discord() as platform:
+        await platform.server_channel(CHANNEL)
+        thread = await platform.thread(CHANNEL)
+        async with gateway(tmp_path / "data", env=channel_env("discord", platform.settings())) as process:
+            await platform.lock(thread)
+            await platform.say(thread, f"<@{platform.world.bot['id']}> !echo pigeon")
+            await poll_until(process, "/deliveries", is_refused)
+            await platform.lock(thread, locked=False)
+            (answer,) = await platform.wait_for_messages(1, chat=thread, seconds=30)
+    assert "pigeon" in answer.text
+
+
 async def test_a_discord_server_whose_role_is_changed_gets_what_waits(tmp_path: Path) -> None:
     """Its rooms get the refused answers without a new message; another server's are not tried again."""
     async with simulate_discord() as platform:
