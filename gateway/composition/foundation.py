@@ -18,6 +18,7 @@ from gateway.config.setting_types import Role
 from gateway.conversations.message_ids import full_text_path
 from gateway.files.wiring import speech_format
 from gateway.infra.backing_services import BackingServices
+from gateway.infra.replica_signal import CHANNELS_CHANGED, ReplicaSignal
 from gateway.infra.shard_leases import TURN_SHARDS
 from gateway.ingress.channel_context import UpdateAcceptor
 from gateway.ingress.channel_supervisor import ChannelSupervisor
@@ -119,6 +120,7 @@ def _channel_supervisor(
         public_url=settings.public_url,
         token_buckets=None if backing.sole_process_since else SqlTokenBuckets(backing.database),
         replica=backing.presence.instance if backing.presence is not None else None,
+        changes=ReplicaSignal(backing.nats, CHANNELS_CHANGED) if backing.presence is not None else None,
         lease_ttl=settings.lease_ttl,
     )
 

@@ -30,6 +30,7 @@ from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.deliveries import store
 from delivery.errors import DeliveryError, LeaseBusy
 from gateway.infra.replica_shares import RECEIVING, ReplicaShares
+from gateway.infra.replica_signal import ReplicaSignal
 from gateway.ingress.bot_claims import BotAcceptor, BotClaims
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
 from gateway.ingress.channel_health import OPERATOR_RETRY_DELAYS, ChannelRetries, ReceiverHealth
@@ -52,7 +53,8 @@ class ChannelSupervisor(OpenChannels):
     """Opens channels and keeps them open. `may_receive`: this process also receives updates.
 
     With `token_buckets` the rates of a bot are shared with the other processes that send for it. With
-    `replica`, a name of this process, the bots are shared among the replicas that receive.
+    `replica`, a name of this process, the bots are shared among the replicas that receive. With `changes`
+    all replicas learn at once that a record has changed.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class ChannelSupervisor(OpenChannels):
         public_url: str | None,
         token_buckets: TokenBucketStore | None = None,
         replica: str | None = None,
+        changes: ReplicaSignal | None = None,
         lease_ttl: float = 6.0,
         operator_retry_delays: Sequence[float] = OPERATOR_RETRY_DELAYS,
         clock: Callable[[], float] = time.monotonic,
@@ -83,6 +86,7 @@ class ChannelSupervisor(OpenChannels):
             if may_receive and replica is not None
             else None
         )
+        self._changes = changes
         self._lease_ttl = lease_ttl
         self._operator_retry_delays = operator_retry_delays
         self._clock = clock
@@ -100,6 +104,7 @@ class ChannelSupervisor(OpenChannels):
     async def run(self, stop: asyncio.Event) -> None:
         """Keep the channels reconciled with the records until stopped, then close them."""
         sharing = asyncio.create_task(self._shares.run(self._draining)) if self._shares else None
+        learning = asyncio.create_task(self._learn_of_changes(stop))
         try:
             while not stop.is_set():
                 self._wake_event.clear()
@@ -114,12 +119,19 @@ class ChannelSupervisor(OpenChannels):
         finally:
             await asyncio.gather(*(self._close(task) for task in list(self._channels.values())))
             self._draining.set()
+            await learning
             if sharing is not None:
                 await sharing
 
+    async def _learn_of_changes(self, stop: asyncio.Event) -> None:
+        if self._changes is not None:
+            await self._changes.run(stop, self._wake_event.set)
+
     async def wake(self, _account: str, _record: str) -> None:
-        """Reconcile at once, because a channel record was created, changed or deleted."""
+        """Reconcile at once in all replicas, because a channel record was created, changed or deleted."""
         self._wake_event.set()
+        if self._changes is not None:
+            await self._changes.send()
 
     async def reconcile(self) -> None:
         """Open, reopen and close channels so that they match the records."""

@@ -158,11 +158,13 @@ class OpenChannels:
     async def receive(self, channel: str, request: WebhookRequest) -> WebhookResponse | None:
         """Pass a webhook request to a channel's receiver; None if there is no such channel.
 
-        503 if the channel does not receive now: it is paused, not connected, or another one has its bot.
+        503 if the channel does not receive now: it is paused, not connected, or another one has its bot; or
+        if the channels are not loaded yet.
         """
         task = self._channels.get(channel)
         if task is None:
-            return WebhookResponse(status=503) if channel in self._unopened else None
+            may_exist = channel in self._unopened or not self.is_loaded
+            return WebhookResponse(status=503) if may_exist else None
         if task.connection is None or task.is_paused or self._claims.rival(channel) is not None:
             return WebhookResponse(status=503)
         return await task.connection.receiver.receive(request, self._get_acceptor().accept(task.context))

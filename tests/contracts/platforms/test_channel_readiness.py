@@ -182,6 +182,9 @@ async def test_channels_are_loaded_soon_after_the_database_answers(tmp_path: Pat
     with capture_logs() as logs:
         async with replicas.run_replica() as board:
             await until(lambda: [line for line in logs if line["event"] == "channels.database_unavailable"])
+            answer = await board.receive("chn_unknown", WebhookRequest(headers={}, body=b"{}"))
+            assert answer is not None, "it may exist"
+            assert answer.status == 503
             made.rename(place)
             await until(lambda: board.is_loaded)
     await database.close()

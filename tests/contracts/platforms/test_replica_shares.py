@@ -20,9 +20,11 @@ from delivery.database.engine import Database
 from gateway.accounts import api_keys
 from gateway.accounts.vault import open_vault
 from gateway.infra.replica_shares import RECEIVING, ReplicaShares
+from gateway.infra.replica_signal import CHANNELS_CHANGED, ReplicaSignal
 from gateway.ingress.channel_context import UpdateAcceptor
-from gateway.ingress.channel_supervisor import ChannelSupervisor
+from gateway.ingress.channel_supervisor import RECONCILE_SECONDS, ChannelSupervisor
 from gateway.records.records import Records
+from gateway.store.accounts import records as store
 from nats_servers import nats_server
 
 BOTS = 12
@@ -100,6 +102,7 @@ class Replicas:
                 may_receive=True,
                 public_url=None,
                 replica=name,
+                changes=ReplicaSignal(nats, CHANNELS_CHANGED),
                 lease_ttl=TTL,
             )
             stop = asyncio.Event()
@@ -162,3 +165,18 @@ async def test_the_share_of_a_replica_without_a_broker_is_taken_over(replicas: R
         await replicas.connections["two"]._client.close()
         assert await until(first, shared=False) == [BOTS]
         assert second.count_by_state()["receiving"] == 0
+
+
+async def test_a_change_in_one_replica_is_known_in_all_at_once(replicas: Replicas) -> None:
+    """A bot that is paused where it does not receive stops receiving elsewhere, long before the interval."""
+    async with replicas.run("one") as first, replicas.run("two") as second:
+        await until(first, second, shared=True)
+        async with replicas.database.read() as connection:
+            found = await store.list_all(connection, "channel")
+        (record, *_) = [one for one in found if first.status(one.id)[0] == "receiving"]
+        async with replicas.database.begin() as connection:
+            await replicas.records.update(connection, record, patch={"paused": True}, below="")
+        await second.wake(record.account, record.id)
+        async with asyncio.timeout(RECONCILE_SECONDS / 3):
+            while first.status(record.id)[0] != "paused":  # noqa: ASYNC110 - the signal has no other trace
+                await asyncio.sleep(0.05)
