@@ -137,6 +137,7 @@ class ChannelSupervisor(OpenChannels):
         """Open, reopen and close channels so that they match the records."""
         async with self._database.read() as connection:
             wanted = {record.id: record for record in await records.list_all(connection, "channel")}
+        self._existing = wanted
         for task in list(self._channels.values()):
             new = wanted.get(task.record.id)
             if new is None or new.updated_at != task.record.updated_at:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 import structlog
@@ -87,6 +87,8 @@ class OpenChannels:
         """Called with a destination whose deliveries are due again, and its account."""
         self._unopened: dict[str, str] = {}
         """Why the records that cannot be opened are not."""
+        self._existing: Container[str] = ()
+        """The channels that exist, by the last look at the database."""
         self.is_loaded = False
         """Whether the channels have been read from the database."""
 
@@ -158,12 +160,12 @@ class OpenChannels:
     async def receive(self, channel: str, request: WebhookRequest) -> WebhookResponse | None:
         """Pass a webhook request to a channel's receiver; None if there is no such channel.
 
-        503 if the channel does not receive now: it is paused, not connected, or another one has its bot; or
-        if the channels are not loaded yet.
+        503 if the channel does not receive now: it is not loaded, paused, not connected, being opened again
+        after a change, or another one has its bot.
         """
         task = self._channels.get(channel)
         if task is None:
-            may_exist = channel in self._unopened or not self.is_loaded
+            may_exist = channel in self._existing or not self.is_loaded
             return WebhookResponse(status=503) if may_exist else None
         if task.connection is None or task.is_paused or self._claims.rival(channel) is not None:
             return WebhookResponse(status=503)

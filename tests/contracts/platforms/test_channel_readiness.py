@@ -116,6 +116,21 @@ async def test_a_paused_channel_only_sends_until_it_is_resumed(channel_replicas:
         await until(lambda: board.count_by_state()["receiving"])
 
 
+async def test_a_post_while_a_changed_channel_is_opened_again_is_repeated(
+    channel_replicas: ChannelReplicas,
+) -> None:
+    """It gets 503, as long as the channel exists."""
+    channel, post = channel_replicas.channel, WebhookRequest(headers={}, body=b"{}")
+    async with channel_replicas.run_replica() as board:
+        await until(lambda: board.count_by_state()["receiving"])
+        await channel_replicas.set_paused(board, is_paused=True)
+        await until(lambda: board.status(channel)[0] == "closed", pause=0)
+        answer = await board.receive(channel, post)
+        assert answer is not None
+        assert answer.status == 503
+        assert await board.receive("chn_unknown", post) is None
+
+
 async def test_a_second_channel_of_a_bot_is_in_no_standby(database: Database, tmp_path: Path) -> None:
     """Its status says so, and no replica will take it over: it is no standby."""
     plugin = built_in()["pancake"]
