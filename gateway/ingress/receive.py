@@ -366,10 +366,9 @@ class UpdateHandler:
                 await self._on_permissions_changed(context, change)
 
     async def _on_room_reopened(self, context: ChannelContext, reopened: RoomReopened) -> None:
-        """Send a room what it has missed."""
+        """Send a room what it has missed; a repeated report changes nothing."""
         async with self._transactions.begin("reception") as tx:
-            if await self._is_new(tx, context, reopened.key):
-                await reopen_chat(tx, context.record.account, reopened.address)
+            await reopen_chat(tx, context.record.account, reopened.address)
 
     async def _on_permissions_changed(self, context: ChannelContext, change: PermissionsChanged) -> None:
         """Try again what waits for a permission; a change that concerns nothing of it writes nothing."""

@@ -25,6 +25,7 @@ from channels.message import (
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from delivery.database.tables import deliveries, routes
+from delivery.deliveries.destinations import get_state, mark_dead
 from gateway.ingress.access import AdmissionResult, authorize, pairing_subject
 from gateway.memory.visibility import chat_room_key
 from gateway.store.accounts import records
@@ -101,6 +102,17 @@ async def test_what_is_reported_of_a_room_needs_no_user(harness: IngressHarness)
     async with harness.database.read() as connection:
         for update in (moved, opened):
             assert await authorize(connection, update, replace(harness.channel_context, allow=())) is ADMITTED
+
+
+async def test_a_room_that_is_reported_as_open_again_is_so_each_time(harness: IngressHarness) -> None:
+    """Discord numbers its events anew in each session, so that a later report can have an earlier key."""
+    address, account = harness.address("room"), harness.channel_context.record.account
+    for _ in range(2):
+        async with harness.database.begin() as connection:
+            await mark_dead(connection, address.destination, account=account, why="it is locked")
+        await harness.receive(RoomReopened(key="bot:room:changed:5", address=address))
+        async with harness.database.read() as connection:
+            assert (await get_state(connection, address.destination)).dead_reason is None
 
 
 @pytest.mark.parametrize("author", [Author(id="9"), Author(id="7", is_bot=True)])
