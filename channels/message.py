@@ -264,10 +264,7 @@ class StepState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStep:
-    """One tool call of a turn: what is done, in a few plain words, and how far it has come.
-
-    With `is_wait` it is what the turn waits for, such as the start of its sandbox.
-    """
+    """One tool call of a turn, or what the turn waits for: a few plain words, and how far it has come."""
 
     id: str
     title: str

@@ -21,6 +21,7 @@ from pydantic_settings import (
 
 from delivery.fair_scheduler import DEFAULT_SHARE, PoolSize
 from egress.typed_model import TypedModel
+from gateway.config.database_url import DatabaseUrl, sqlite_url
 from gateway.config.file_settings import FileSettings, SkillSettings, SpeechSettings, TranscriptionSettings
 from gateway.config.sandbox_settings import SandboxSettings
 from gateway.config.setting_types import (
@@ -28,7 +29,6 @@ from gateway.config.setting_types import (
     WEEK_SECONDS,
     AgentSettings,
     CidrNetworks,
-    DatabaseUrl,
     Delays,
     Directory,
     NatsUrl,
@@ -45,7 +45,6 @@ from gateway.config.setting_types import (
     VendorSettings,
     WebUrl,
     WorkspaceSettings,
-    sqlite_url,
 )
 from gateway.config.sign_in_settings import OidcSettings
 from gateway.config.sources import SettingProblem, mask

@@ -99,7 +99,7 @@ async def _copy(settings: Settings, source: Path, shown: Progress) -> int:
     """Give both databases this version's schema, and copy the rows."""
     from sqlalchemy.engine import make_url
 
-    from gateway.config.setting_types import sqlite_url
+    from gateway.config.database_url import sqlite_url
     from gateway.infra.preflight import (
         DatabaseInUse,
         DependencyUnavailable,

@@ -105,7 +105,7 @@ async def test_what_is_reported_of_a_room_needs_no_user(harness: IngressHarness)
 
 
 async def test_a_room_that_is_reported_as_open_again_is_so_each_time(harness: IngressHarness) -> None:
-    """Discord numbers its events anew in each session, so that a later report can have an earlier key."""
+    """Discord numbers its events from 1 in each session, so that a later report can have an earlier key."""
     address, account = harness.address("room"), harness.channel_context.record.account
     for _ in range(2):
         async with harness.database.begin() as connection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -57,7 +58,7 @@ async def test_a_file_that_only_can_be_read_is_named_as_that(tmp_path: Path) -> 
     file = tmp_path / "read-only.db"
     with closing(sqlite3.connect(file)) as made:
         made.execute("CREATE TABLE marks (mark integer)")
-    database = Database(f"sqlite+aiosqlite:///file:{file}?mode=ro&uri=true")
+    database = Database(f"sqlite+aiosqlite:///{quote(file.as_uri())}?mode=ro&uri=true")
     try:
         with pytest.raises(DatabaseReadOnly, match="make it writable"):
             await _write(database)

@@ -133,8 +133,8 @@ def test_the_wheel_runs_in_an_environment_of_its_own(made: Path, tmp_path: Path)
     venv = tmp_path / "venv"
     uv = installer()
     run(*uv, "venv", "--quiet", "--python", sys.executable, str(venv))
-    constraints = str(ROOT / "constraints.txt")
-    run(*uv, "pip", "install", "--quiet", "--python", str(venv), "-c", constraints, str(wheel))
+    options = ("--quiet", "--python", str(venv), "-c", str(ROOT / "constraints.txt"))
+    run(*uv, "pip", "install", *options, wheel.name, cwd=wheel.parent)
     program = str(venv / "bin" / "dovecote")
     assert "serve" in run(program, "--help", cwd=tmp_path)
     assert run(program, "version", cwd=tmp_path).strip() in wheel.name

@@ -46,7 +46,7 @@ def test_nothing_is_written_without_a_limit(tmp_path: Path) -> None:
 def logrotate(file: Path, rule: str) -> None:
     """Rotate a log once with Debian's logrotate."""
     rules = file.parent.parent / "logrotate.conf"
-    rules.write_text(f"{file} {{\nrotate 3\n{rule}\n}}\n")
+    rules.write_text(f'"{file}" {{\nrotate 3\n{rule}\n}}\n')
     rules.chmod(0o600)
     state = str(rules.with_name("logrotate.state"))
     subprocess.run(["/usr/sbin/logrotate", "--force", "--state", state, str(rules)], check=True)

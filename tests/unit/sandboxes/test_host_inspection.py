@@ -17,7 +17,7 @@ THREADS = 4
 def test_the_network_is_tested_once_by_all_threads_that_inspect_the_host(tmp_path: Path) -> None:
     """A helper that fails is run once, and each thread and `open` get its failure."""
     runs, helper = tmp_path / "runs", tmp_path / "pasta"
-    helper.write_text(f"#!/bin/sh\necho run >> {runs}\nsleep 0.2\nexit 1\n")
+    helper.write_text(f"#!/bin/sh\necho run >> '{runs}'\nsleep 0.2\nexit 1\n")
     helper.chmod(0o755)
     settings = HostSettings(network_helper=helper)
     with ThreadPoolExecutor(THREADS) as pool:
