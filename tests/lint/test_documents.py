@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +17,9 @@ NAV = re.compile(r"^ +- [^:\n]+: (\S+\.md)$", re.MULTILINE)
 FENCE = re.compile(r"^ *(```+|~~~+)")
 UNSHOWN = re.compile(r"(?<=\])\([^)]*\)|<?https?://\S+|<!--.*?-->")
 """Targets of links, addresses and comments, which do not count towards the length of a line."""
+
+PYTHON = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+RUFF = Path(sys.executable).with_name("ruff")
 
 MAX_LINE = 100
 MAX_CELL_WORDS = 20
@@ -77,6 +83,35 @@ def _faults_of_line(line: str) -> Iterator[str]:
         yield from (f"a cell of {size} words" for size in sizes if size > MAX_CELL_WORDS)
     elif len(line) > MAX_LINE:
         yield f"a line of {len(line)} characters"
+
+
+def python_faults(text: str) -> str:
+    """Return what is wrong with the Python blocks of a page: their syntax, and undefined names."""
+    blocks = [textwrap.dedent(block) for block in PYTHON.findall(text)]
+    checked = [
+        subprocess.run(
+            [RUFF, "check", "--isolated", "--select", "F,E9", "--output-format", "concise", "-"],
+            input=block,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for block in blocks
+    ]
+    return "".join(one.stdout + one.stderr for one in checked if one.returncode)
+
+
+def test_python_in_documents_can_be_copied() -> None:
+    """Each block is a whole module: what it uses is imported or defined there."""
+    faults = {page.name: python_faults(page.read_text(encoding="utf-8")) for page in pages()}
+    assert {name: found for name, found in faults.items() if found} == {}
+
+
+def test_python_that_cannot_be_copied_is_found() -> None:
+    """Names from elsewhere, and `await` and `return` outside of a function."""
+    assert "`key`" in python_faults("```python\nprint(key)\n```\n")
+    assert python_faults("1. Step\n\n   ```python\n   import os\n   print(os.sep)\n   ```\n") == ""
+    assert python_faults("```python\nawait_it = 1\nreturn await_it\n```\n")
 
 
 def test_prose_is_wrapped_and_cells_are_short() -> None:
