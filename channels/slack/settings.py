@@ -69,8 +69,8 @@ class SlackSettings(ReactionSettings):
 
     @property
     def account(self) -> str:
-        """A name for the bot that is stable for its token, or for its app, and does not reveal it."""
-        return _digest(self.bot_token.get_secret_value() if self.bot_token else f"app {self.client_id}")
+        """A name for the bot of a token, or of an app and its secret, that does not reveal them."""
+        return _digest(self.bot_token.get_secret_value() if self.bot_token else f"{self.app_credentials}")
 
     @property
     def app_credentials(self) -> dict[str, Any]:

@@ -264,16 +264,21 @@ class ChannelSupervisor(OpenChannels):
                         await self._wait_after(error, channel, retries)
             except Exception as error:  # noqa: BLE001 - the others must go on
                 channel.connection = None
-                if not (isinstance(error, ChannelError) and error.remedy == "retry"):
-                    self._claims.release(channel.record.id)
+                self._release_after(error, channel)
                 await self._wait_after(error, channel, retries)
             channel.connection = None
 
     def _set_connected(self, channel: ChannelTask, connection: Connection) -> None:
-        channel.connection, channel.error = connection, ""
+        channel.connection, channel.error, channel.is_verified = connection, "", True
         if connection.account:
             channel.bot = f"{channel.plugin.name}:{connection.account}"
         self._claim(channel)
+
+    def _release_after(self, error: Exception, channel: ChannelTask) -> None:
+        """End a channel's claim if it never had a connection, or cannot have one until an operator acts."""
+        is_short = isinstance(error, ChannelError) and error.remedy == "retry"
+        if not (is_short and channel.is_verified):
+            self._claims.release(channel.record.id)
 
     async def _retry_waiting(self, record: Record) -> None:
         """Attempt at once what failed with earlier settings of the channel, such as another token."""

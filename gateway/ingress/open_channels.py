@@ -66,6 +66,8 @@ class ChannelTask:
     is_paused: bool = False
     connection: Connection | None = None
     error: str = ""
+    is_verified: bool = False
+    """Whether the platform has accepted these settings."""
     refusals: dict[str, str] = field(default_factory=dict)
     """Why sends are refused, by the account at the platform whose credentials are not accepted."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)

@@ -137,3 +137,27 @@ async def test_an_official_account_of_two_apps_is_one_bot(database: Database, tm
             body = platform.oa_event("hello")
             headers = {name.lower(): value for name, value in oa_headers(body, scheme="hmac").items()}
             assert await _post(board, further.id, WebhookRequest(headers=headers, body=body)) == 503
+
+
+async def test_a_channel_that_has_never_connected_claims_no_bot(
+    database: Database, tmp_path: Path, plugin: ChannelPlugin, rig: WebhookRig
+) -> None:
+    """Only the platform can say whether a record, maybe of another account, has the bot's token."""
+    replicas = await make_replicas(database, tmp_path, plugin.name, rig.settings())
+    async with replicas.run_replica() as board:
+        await until(lambda: board.count_by_state()["receiving"])
+        further = await replicas.add(
+            board, {"kind": plugin.name, "agent": "main", "settings": _others_settings(plugin, rig)}
+        )
+        await until(lambda: "same bot" in board.status(further.id)[1])
+        await rig.stop()
+        await replicas.patch(board, {"settings": {"context_messages": 1}})
+        await until(lambda: "same bot" not in board.status(further.id)[1])
+
+
+def test_a_slack_app_is_named_by_its_secret_too() -> None:
+    """Its client id is public, and nothing proves it when a channel is opened."""
+    plugin = built_in()["slack"]
+    settings: dict[str, Any] = {"mode": "http", "client_id": "1.2", "signing_secret": "a-signing-secret"}
+    own, others = (plugin.settings(**settings | {"client_secret": secret}) for secret in ("own", "guessed"))
+    assert plugin.account(own) != plugin.account(others)
