@@ -313,8 +313,8 @@ async def test_a_channel_of_the_gateway_is_tested_there(tmp_path: Path) -> None:
     async with simulate() as platform, gateway(data, env=env):
         token, url = (platform.settings()[key] for key in ("token", "base_url"))
         for name, given, code in (("good", token, 0), ("bad", "1:wrong", 1)):
-            added = f"channels add {name} token={given} base_url={url} --kind telegram --data {data}"
-            assert await (await start(*added.split(), directory=tmp_path)).wait() == 0
+            words = f"channels add {name} token={given} base_url={url} --kind telegram --data".split()
+            assert await (await start(*words, str(data), directory=tmp_path)).wait() == 0
             command = await start("channels", "test", name, "--json", "--data", str(data), directory=tmp_path)
             out, err = await command.communicate()
             assert command.returncode == code, (out, err)
