@@ -76,8 +76,10 @@ class ServerWatch:
         self._answer_within = answer_within
         self.opened = 0
         """How many connections have been opened; a new one may lead to another server."""
-        self._away_since: float | None = None
+        self._lost_at: float | None = None
         """When the first connection was lost, or not made, since one was opened last."""
+        self._is_away = False
+        """Whether a connection could not be made since then."""
         self._connections: WeakSet[AsyncConnection[Any]] = WeakSet()
         self._waiting_since: dict[AsyncConnection[Any], float] = {}
 
@@ -87,15 +89,17 @@ class ServerWatch:
         event.listen(engine, "handle_error", self._note_failure)
 
     def _note_failure(self, context: ExceptionContext) -> None:
-        if self._away_since is None and (context.is_disconnect or context.connection is None):
-            self._away_since = monotonic()
+        is_away = context.connection is None and not context.is_pre_ping
+        if self._lost_at is None and (context.is_disconnect or is_away):
+            self._lost_at = monotonic()
+        self._is_away |= is_away
 
     def _add(self, connection: AsyncConnection[Any]) -> None:
         self._connections.add(connection)
         self.opened += 1
-        if self._away_since is not None:
-            _log.warning("database.reconnected", seconds=round(monotonic() - self._away_since, 1))
-            self._away_since = None
+        if self._lost_at is not None and self._is_away:
+            _log.warning("database.reconnected", seconds=round(monotonic() - self._lost_at, 1))
+        self._lost_at, self._is_away = None, False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

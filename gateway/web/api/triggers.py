@@ -176,7 +176,7 @@ async def fire(call: ApiCall[NoContent, NoContent]) -> TriggerFired:
         raise HttpProblem(409, str(error)) from None
     except QueueFull as error:
         raise HttpProblem(429, str(error), headers={"Retry-After": "5"}) from None
-    log_turn(call, submitted.turn)
+    log_turn(call, submitted.turn, submitted.conversation)
     return TriggerFired(
         turnId=submitted.turn, conversationId=submitted.conversation, repeated=submitted.repeated
     )

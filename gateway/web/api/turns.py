@@ -260,15 +260,16 @@ async def queue_turn(call: ApiCall[Any, Any], submission: Submission) -> Submitt
         raise invalid_field(idempotency.HEADER, str(error)) from None
     except submissions.QueueFull as error:
         raise HttpProblem(429, str(error), headers={"Retry-After": "5"}) from None
-    log_turn(call, taken.turn)
+    log_turn(call, taken.turn, taken.conversation)
     stored = [dict(one) for one in submission.attachments]
     await assign(call.services, call.account, stored, conversation=taken.conversation, turn=taken.turn)
     return taken
 
 
-def log_turn(call: ApiCall[Any, Any], turn: str) -> None:
+def log_turn(call: ApiCall[Any, Any], turn: str, conversation: str) -> None:
     """Log which turn a request has started, joined or continued."""
-    log.info("turn.requested", request=call.request.get(REQUEST_ID), turn=turn)
+    request = call.request.get(REQUEST_ID)
+    log.info("turn.requested", request=request, turn=turn, conversation=conversation)
 
 
 async def _endpoint(

@@ -183,7 +183,7 @@ async def resume(
     if message is not None and not await are_awaited(call, results, message.text):
         return None
     answered = await answer_calls(call, sent, results, pointer=pointer, request=request, message=message)
-    turns.log_turn(call, answered[0].turn)
+    turns.log_turn(call, answered[0].turn, answered[0].conversation)
     return SubmittedTurn(
         turn=answered[0].turn,
         conversation=answered[0].conversation,

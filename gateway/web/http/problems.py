@@ -214,7 +214,7 @@ async def problem_middleware(request: web.Request, handler: Handler) -> web.Stre
     except Exception as error:
         problem = translate_error(error)
         if problem.detail == INTERNAL_ERROR:
-            log.exception("request.failed", request=request.get(REQUEST_ID))
+            log.exception("request.failed", exc_info=error, request=request.get(REQUEST_ID))
         return _to_response(request, problem)
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -79,7 +80,8 @@ async def _redis(directory: Path, stack: AsyncExitStack, **options: Any) -> Redi
     async with asyncio.timeout(60):
         while not await _listens(socket):  # noqa: ASYNC110 - another process opens it
             await asyncio.sleep(0.01)
-    return await stack.enter_async_context(open_redis(RedisStoreOptions(url=f"unix://{socket}", **options)))
+    url = f"unix://{quote(str(socket))}"
+    return await stack.enter_async_context(open_redis(RedisStoreOptions(url=url, **options)))
 
 
 @pytest.fixture(params=STORES)
