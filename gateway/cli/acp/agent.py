@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 from gateway.cli.acp.peer import (
@@ -49,7 +50,7 @@ class AcpAgent:
         return {
             "protocolVersion": PROTOCOL_VERSION,
             "agentCapabilities": {"loadSession": True, "promptCapabilities": {"embeddedContext": True}},
-            "agentInfo": {"name": "dovecote", "title": "Dovecote", "version": "1"},
+            "agentInfo": {"name": "dovecote", "title": "Dovecote", "version": version("dovecote")},
             "authMethods": [],
         }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any, Literal
 
 from aiohttp import web
@@ -83,7 +84,7 @@ def _initialize(params: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "protocolVersion": wanted if wanted in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
         "capabilities": {"tools": {"listChanged": False}},
-        "serverInfo": {"name": "dovecote", "title": "Dovecote", "version": "1"},
+        "serverInfo": {"name": "dovecote", "title": "Dovecote", "version": version("dovecote")},
         "instructions": INSTRUCTIONS,
     }
 

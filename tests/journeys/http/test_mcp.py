@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import httpx2
@@ -88,6 +89,8 @@ async def _call(client: Client, tool: str, **args: Any) -> dict[str, Any]:
 async def test_a_client_asks_an_agent_whose_tool_needs_an_approval(mcp_gateway: McpGateway) -> None:
     """The question is asked about the whole call; approved over MCP, the server's tool runs once."""
     async with mcp_gateway.client() as client:
+        assert client.server_info is not None
+        assert client.server_info.version == version("dovecote")
         asked = await _call(client, "ask", text="the sum please", conversation="sums")
         assert (asked["state"], len(asked["approvals"])) == ("waiting", 1)
         assert mcp_gateway.service.calls == []

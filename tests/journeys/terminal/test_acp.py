@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
@@ -99,6 +100,8 @@ class AcpGateway:
         try:
             made = await connection.initialize(protocol_version=PROTOCOL_VERSION)
             assert made.protocol_version == PROTOCOL_VERSION
+            assert made.agent_info is not None
+            assert made.agent_info.version == version("dovecote")
             yield connection
         finally:
             await connection.close()
