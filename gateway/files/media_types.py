@@ -7,6 +7,8 @@ import unicodedata
 from pathlib import PurePosixPath
 
 BINARY = "application/octet-stream"
+ANY = "*/*"
+"""The range of all types, for descriptions of answers that have the type of a stored file."""
 SVG = "image/svg+xml"
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Image types that models accept."""

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from aiohttp import BodyPartReader, web
 from pydantic import Field, StrictStr
 
+from gateway.files import media_types
 from gateway.files.storage_quota import StorageFull
 from gateway.store.conversations import uploads
 from gateway.store.conversations.files import FileRow, FileState
@@ -253,7 +254,7 @@ ROUTES = (
         access=KeyAccess("read"),
         handler=get_content,
         summary="download an uploaded file",
-        media_type="application/octet-stream",
+        media_type=media_types.ANY,
         tag="openai",
     ),
     ApiRoute(

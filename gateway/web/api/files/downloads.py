@@ -186,7 +186,7 @@ ROUTES = (
         handler=download,
         summary="download a file by its link or with its owner's key",
         query_model=SignedLinkQuery,
-        media_type=media_types.BINARY,
+        media_type=media_types.ANY,
         tag="files",
     ),
     ApiRoute(
