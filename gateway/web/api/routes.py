@@ -311,6 +311,7 @@ def _triggers() -> tuple[ApiRoute, ...]:
                 401: "no such trigger signed the request",
                 409: "the id was used for another request",
                 429: "the conversation's queue is full: send the request again later",
+                503: "the signature cannot be checked now: send the request again later",
             },
         ),
     )

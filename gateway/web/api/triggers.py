@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
+import structlog
 from pydantic import Field, SecretStr, StrictStr
 
 from delivery.database.clock import utc_now
@@ -42,6 +43,8 @@ from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import HttpProblem, invalid_field, not_found
 from gateway.web.http.request_body import PRE_AUTH_BYTES, read_bytes
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
+
+log = structlog.get_logger(__name__)
 
 MAX_TRIGGERS = 1000
 """Triggers of one account."""
@@ -192,7 +195,10 @@ async def _verified(call: ApiCall[NoContent, NoContent], headers: dict[str, str]
     try:
         secret = call.context.records.vault.decrypt(_secret_context(found.id), found.sealed)
         verify_delivery(secret, headers, body, now=utc_now())
-    except (BadSignature, DecryptionFailed):
+    except DecryptionFailed as error:  # a sender gives up after a 401, and repeats the request after this
+        log.error("secret.decryption_failed", table="triggers", row=found.id, error=str(error))  # noqa: TRY400
+        raise HttpProblem(503, "the signature cannot be checked now", headers={"Retry-After": "30"}) from None
+    except BadSignature:
         raise refused from None
     return found
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import aiohttp
 
+from commands import run_to_end
 from delivery.webhooks.signing import sign
 from gateway_process import gateway
 
@@ -113,3 +114,22 @@ async def test_what_begins_later_needs_an_agent_that_exists(tmp_path: Path) -> N
                 problem = await answer.json()
             assert (answer.status, problem["errors"][0]["pointer"]) == (422, "/conversation"), problem
             assert "an agent that no longer exists" in problem["errors"][0]["detail"]
+
+
+async def test_a_sender_repeats_what_no_key_of_the_gateway_can_check(tmp_path: Path) -> None:
+    """While another replica rotates the key that encrypts secrets, a request gets 503 instead of 401."""
+    old, new = "old-" + "o" * 40, "new-" + "n" * 40
+    async with (
+        gateway(tmp_path / "data", env={"DOVECOTE_SECRET_KEYS": old}) as process,
+        process.http() as session,
+        aiohttp.ClientSession(process.url) as outsider,
+    ):
+        async with session.post(PATH, json={"conversation": "alerts", "template": "x"}) as answer:
+            made = await answer.json()
+        words = ("secrets", "reencrypt", "--data", str(tmp_path / "data"))
+        code, _, errors = await run_to_end(*words, cwd=tmp_path, DOVECOTE_SECRET_KEYS=f"{new},{old}")
+        assert code == 0, errors
+        signed = sign([made["secret"]], message_id="one", moment=datetime.now(UTC), body=b"{}")
+        async with outsider.post(made["path"], data=b"{}", headers=signed) as answer:
+            assert (answer.status, answer.headers.get("Retry-After")) == (503, "30")
+    assert [line for line in process.log if "secret.decryption_failed" in line and made["id"] in line]
