@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from aiohttp import web
@@ -226,7 +226,14 @@ def _parse(route: ApiRoute, raw: bytes) -> BaseModel:
     value = request_body.parse_json(raw, lenient=route.lenient)
     if not isinstance(value, dict):
         raise invalid([Fault(pointer="", detail="the body must be a JSON object")])
-    return _validate(route.request_model, value, "")
+    return _validate(route.request_model, value, "", fixed=_fixed_fields(route))
+
+
+def _fixed_fields(route: ApiRoute) -> set[str]:
+    """Return the fields of a resource that a PATCH of it cannot change."""
+    if route.method != "PATCH" or route.request_model is None or not isinstance(route.response_model, type):
+        return set()
+    return _field_names(route.response_model) - _field_names(route.request_model)
 
 
 def _query(route: ApiRoute, request: web.Request) -> BaseModel:
@@ -243,11 +250,17 @@ def _field_names(model: type[BaseModel]) -> set[str]:
     return {about.alias or name for name, about in model.model_fields.items()}
 
 
-def _validate(model: type[BaseModel], value: Mapping[str, Any], below: str) -> BaseModel:
+def _validate(
+    model: type[BaseModel], value: Mapping[str, Any], below: str, *, fixed: Collection[str] = ()
+) -> BaseModel:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise invalid(to_problems(error, value, below=below)) from None
+        problems = to_problems(error, value, below=below)
+    raise invalid(
+        replace(one, detail="cannot be changed") if one.pointer.removeprefix("/") in fixed else one
+        for one in problems
+    )
 
 
 def _path(request: web.Request) -> Mapping[str, str]:

@@ -125,6 +125,19 @@ async def test_a_wrong_channel_says_where(api: ApiServer, change: dict[str, obje
     assert api.changed == []
 
 
+async def test_a_field_that_a_patch_cannot_change_is_named_as_such(api: ApiServer) -> None:
+    """The platform of a channel is a field that every response has, so PATCH does not call it unknown."""
+    made = await api.mine.call("POST", "/accounts/me/channels", TELEGRAM)
+    assert made.status == 201
+    change = {"kind": "discord", "surplus": 1}
+    answer = await api.mine.call("PATCH", f"/accounts/me/channels/{made.body['id']}", change)
+    assert answer.status == 422
+    assert {one["pointer"]: one["detail"] for one in answer.body["errors"]} == {
+        "/kind": "cannot be changed",
+        "/surplus": "there is no such key",
+    }
+
+
 async def test_a_channel_of_the_configuration_file_is_changed_there(api: ApiServer, tmp_path: Path) -> None:
     """It is listed as managed, refuses changes over HTTP, and is gone when the file no longer has it."""
 
