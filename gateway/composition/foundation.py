@@ -120,7 +120,7 @@ def _channel_supervisor(
         public_url=settings.public_url,
         token_buckets=None if backing.sole_process_since else SqlTokenBuckets(backing.database),
         replica=backing.presence.instance if backing.presence is not None else None,
-        changes=ReplicaSignal(backing.nats, CHANNELS_CHANGED) if backing.presence is not None else None,
+        changes=ReplicaSignal(backing.nats, CHANNELS_CHANGED),
         lease_ttl=settings.lease_ttl,
     )
 

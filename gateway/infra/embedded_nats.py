@@ -281,6 +281,17 @@ def find_nats_server(configured: str | None = None) -> Path:
     )
 
 
+def find_running(data_dir: Path) -> tuple[str, str] | None:
+    """Return the URL and token of the server that runs in a data directory, or None."""
+    directory = data_dir / "nats"
+    try:
+        token = json.loads((directory / "server.conf").read_text())["authorization"]["token"]
+        (ports,) = directory.glob("*.ports")
+        return json.loads(ports.read_text())["nats"][0], token
+    except (OSError, ValueError):
+        return None
+
+
 def _storage_limit(directory: Path, requested: int | None) -> int:
     stored = directory / "budget"
     if requested is None and stored.exists():

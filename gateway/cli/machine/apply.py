@@ -34,7 +34,7 @@ def apply(
     """Apply the agents, sandboxes, workspaces, channels, skills and schedules of dovecote.toml.
 
     Records that were made over HTTP are left alone. A running gateway uses the changes in its next turns,
-    and those of channels within 30 seconds. `serve` applies the file when it starts, and reads all other
+    and those of channels at once. `serve` applies the file when it starts, and reads all other
     settings then, such as those in `[agent]`.
     """
     from gateway.infra.preflight import SecretKeyMismatch
@@ -69,6 +69,7 @@ async def _apply(settings: Settings, *, dry_run: bool) -> Sequence[RecordChange]
     from egress.policy import EgressPolicy
     from gateway.accounts.vault import open_vault
     from gateway.infra.preflight import check_secret_keys
+    from gateway.infra.replica_signal import CHANNELS_CHANGED, send_from_command
     from gateway.records.declared import DeclaredRecords, apply_declared
     from gateway.records.records import Records
     from gateway.records.rules.sandbox_ceilings import FIRST_ACCOUNT
@@ -101,6 +102,8 @@ async def _apply(settings: Settings, *, dry_run: bool) -> Sequence[RecordChange]
         return changes
     finally:
         await database.close()
+    if any(one.kind == "channel" for one in changes):
+        await send_from_command(settings, CHANNELS_CHANGED)
     return changes
 
 
