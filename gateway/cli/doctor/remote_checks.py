@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -220,9 +220,30 @@ async def _ask_model(settings: Settings) -> None:
 
 
 def check_channels(settings: Settings) -> Iterator[DoctorCheck]:
-    """Check each configured bot's token and permissions with its platform."""
+    """Check each configured bot's token and permissions with its platform, and that no two are one bot."""
     for name, table in settings.channels.items():
         yield from asyncio.run(_probe(name, table))
+    yield from _check_shared_bots(settings)
+
+
+def _check_shared_bots(settings: Settings) -> Iterator[DoctorCheck]:
+    """Check that each configured bot has one channel; tables that cannot be read have a check already."""
+    from pydantic import ValidationError
+
+    from channels.registry import BrokenChannelPlugin, UnknownChannelKind, plugin
+    from gateway.config.validation import adapter_settings
+    from gateway.ingress.open_channels import SHARED_BOT_REMEDY
+
+    names: dict[tuple[str, str], list[str]] = {}
+    for name, table in settings.channels.items():
+        with suppress(ValidationError, UnknownChannelKind, BrokenChannelPlugin):
+            adapter = plugin(str(table.get("kind", name)))
+            bot = adapter.account(adapter.settings.model_validate(adapter_settings(table)))
+            names.setdefault((adapter.name, bot), []).append(name)
+    for shared in names.values():
+        if len(shared) > 1:
+            detail = f"only one of the channels {', '.join(shared)} receives: they have the same bot or page"
+            yield failed("channels", detail, SHARED_BOT_REMEDY)
 
 
 async def _probe(name: str, table: Mapping[str, Any]) -> list[DoctorCheck]:

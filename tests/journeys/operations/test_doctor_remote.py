@@ -135,6 +135,21 @@ async def test_the_bucket_of_workspaces_is_tried(tmp_path: Path) -> None:
     assert "nowhere-at-all" in failed.detail
 
 
+async def test_two_channels_of_the_file_with_one_bot_are_reported(tmp_path: Path) -> None:
+    """Only one of them would receive, which each channel's own checks do not say."""
+    async with simulate() as platform:
+        for second, is_reported in ((platform.token, True), ("2:another", False)):
+            tables = []
+            for name, token in (("first", platform.token), ("second", second)):
+                settings = {"kind": "telegram", **platform.settings(token=token)}
+                lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+                tables += [f"[channels.{name}]", *lines]
+            (tmp_path / "dovecote.toml").write_text("\n".join(tables))
+            checks = await found(check_channels, loaded(tmp_path))
+            reported = [one.state for one in checks if "channels first, second" in one.detail]
+            assert reported == ([CheckState.FAILED] if is_reported else []), checks
+
+
 async def test_platforms_are_asked_about_the_bot(tmp_path: Path) -> None:
     """Every configured channel is probed: a right token is well, a wrong one fails, so does one unknown."""
     async with simulate() as platform:
