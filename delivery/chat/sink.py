@@ -130,6 +130,7 @@ class ChatSink(Sink):
         self,
         get_bot: GetBot,
         *,
+        explain: Callable[[str], str] = lambda _channel: "",
         claim: ClaimDraft = _no_draft,
         claim_unfinished: ClaimUnfinished = _no_unfinished,
         attach: AttachFile = _no_files,
@@ -138,6 +139,7 @@ class ChatSink(Sink):
         rate_wait_seconds: float = RATE_WAIT_SECONDS,
     ) -> None:
         self._get_bot = get_bot
+        self._explain = explain
         self._claim = claim
         self._claim_unfinished = claim_unfinished
         self._attach = attach
@@ -153,9 +155,9 @@ class ChatSink(Sink):
             return Outcome(kind=OutcomeKind.GIVE_UP, detail=f"the delivery cannot be decoded: {error}")
         bot = self._get_bot(address.channel)
         if bot is None:
-            return Outcome(
-                kind=OutcomeKind.RETRY, detail="the channel is not connected in this process", unreached=True
-            )
+            why = self._explain(address.channel)
+            detail = f"the channel is not connected in this process{why and f': {why}'}"
+            return Outcome(kind=OutcomeKind.RETRY, detail=detail, unreached=True)
         if part.needs_edits and ChannelFeature.EDIT not in bot.features:
             return Outcome(kind=OutcomeKind.DELIVERED, detail=_NO_EDITS)
         wait = await bot.rate_limiter.acquire(

@@ -59,6 +59,7 @@ async def delivery_workers(
         return []
     chat_sink = ChatSink(
         channel_supervisor.get_bot,
+        explain=channel_supervisor.connection_error,
         claim=drafts.claim,
         claim_unfinished=drafts.claim_unfinished,
         attach=attach,

@@ -108,6 +108,11 @@ class OpenChannels:
             policy=AmbiguityPolicy(task.settings.ambiguous),
         )
 
+    def connection_error(self, channel: str) -> str:
+        """Return why a channel is not connected, or an empty text."""
+        task = self._channels.get(channel)
+        return self._unopened.get(channel, "") if task is None else task.error
+
     def can_resolve(self, delivery: Delivery) -> bool:
         """Return whether the platform can look up or deduplicate a message that may have arrived."""
         task = self._channels.get(Address.decode(delivery.target).channel)

@@ -39,6 +39,29 @@ async def test_what_waits_is_sent_once_the_token_is_replaced(tmp_path: Path) -> 
         await wait_for_bot_message(platform, "pigeon")
 
 
+async def test_what_waits_for_a_refused_token_names_the_refusal(tmp_path: Path) -> None:
+    """A wrong token is set while an answer is made: the delivery shows what the platform says of it."""
+    async with (
+        simulate() as platform,
+        gateway(tmp_path / "data", env={"DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8"}) as process,
+        process.http() as session,
+    ):
+        channel = {"name": "zalo", "kind": "zalo", "settings": platform.settings()}
+        async with session.post("/accounts/me/channels", json=channel) as answer:
+            assert answer.status == 201, await answer.text()
+        await platform.say("", "!sleep 1; echo pigeon")
+        await platform.wait_until(lambda: not platform.updates)
+        for token in (NEW_TOKEN, platform.token):
+            change = {"settings": {"token": token}}
+            async with session.patch("/accounts/me/channels/zalo", json=change) as answer:
+                assert answer.status == 200
+            if token == NEW_TOKEN:
+                waiting = "/deliveries?state=retrying"
+                found = await poll_until(process, waiting, lambda found: bool(found["items"]))
+                assert "Unauthorized (401)" in found["items"][0]["error"]
+        await wait_for_bot_message(platform, "pigeon")
+
+
 async def test_a_lost_refresh_token_is_shown_with_its_remedy(tmp_path: Path) -> None:
     """Zalo accepts each refresh token once: the channel says what to do, and recovers with a new one."""
     async with (
