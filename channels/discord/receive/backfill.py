@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -22,6 +23,7 @@ from channels.inbox.text import mapping
 from channels.receiving.asked_once import AskedOnce
 from channels.receiving.attempts import attempt
 from channels.receiving.bounded_dict import BoundedDict
+from channels.receiving.histories import IsOwn, after_own, messages_of, read_pages
 from channels.receiving.read_markers import ReadMarker, ReadMarkers
 
 Raw = Mapping[str, Any]
@@ -76,11 +78,13 @@ def _type_of(channel: object) -> Raw:
 class Backfill:
     """Decides which rooms must be read, and reads them."""
 
-    def __init__(self, api: Api, minutes: int, markers: ReadMarkers) -> None:
+    def __init__(self, api: Api, minutes: int, markers: ReadMarkers, is_own: IsOwn) -> None:
         self._api = api
+        self._is_own = is_own
         self._minutes = minutes
         self._session = ""
         self._default_start = 0
+        self._is_first = False
         self._emitted = BoundedDict[str, None](MAX_REMEMBERED)
         self._read_channels: set[str] = set()
         self.markers = markers
@@ -90,6 +94,7 @@ class Backfill:
         if session and session == self._session:
             return
         self._session = session
+        self._is_first = self.markers.newest() is None
         self._default_start = self._first_missed(datetime.now(UTC))
         self._read_channels.clear()
 
@@ -130,15 +135,13 @@ class Backfill:
     async def messages(self, channel: str, after: int) -> AsyncIterator[Raw]:
         """Yield the messages of a room after an id, in order; then the room counts as read.
 
-        Raises ChannelError if the room cannot be read now.
+        Those of a new channel begin after the bot's last message. Raises ChannelError if the room cannot be
+        read now.
         """
-        for _ in range(MAX_PAGES if self._minutes else 0):
-            page = await self._page(channel, after)
-            for message in page:
-                yield message
-            if len(page) < PAGE_SIZE:
-                break
-            after = int(page[-1]["id"])
+        limit = MAX_PAGES if self._minutes else 0
+        history = read_pages(partial(self._page, channel), after, size=PAGE_SIZE, limit=limit)
+        async for message in after_own(history, self._is_own) if self._is_first else history:
+            yield message
         self._read_channels.add(channel)
 
     def skip(self, channel: str) -> None:
@@ -159,9 +162,4 @@ class Backfill:
         except UNREADABLE_ERRORS as error:
             log.info("discord.channel_backfill_skipped", error=str(error))
             return []
-        messages = [one for one in page if _is_message(one)] if isinstance(page, list) else []
-        return sorted(messages, key=lambda one: int(one["id"]))
-
-
-def _is_message(raw: object) -> bool:
-    return isinstance(raw, dict) and isinstance(raw.get("id"), str) and raw["id"].isdecimal()
+        return messages_of(page)

@@ -64,7 +64,7 @@ class EventHandler:
         self._channel_types = ChannelTypes(api)
         self._own_roles = OwnRoles(api, bot.id)
         self._markers = ReadMarkers(state)
-        self._backfill = Backfill(api, minutes, self._markers)
+        self._backfill = Backfill(api, minutes, self._markers, self._is_own)
         self._unread = UnreadRooms(state)
         self._held = HeldUpdates(self._unread, self._store_held)
         self._waiting: set[str] = set()

@@ -119,6 +119,34 @@ async def test_a_new_room_is_read_from_the_last_received_event(simulator: Simula
     assert received_texts(second) == ["A post\n\ntwo hours ago"]
 
 
+async def test_a_new_channel_of_a_bot_answers_nothing_again(simulator: Simulator) -> None:
+    """It has no positions of an earlier channel, so each room is read from the bot's last message there."""
+    first, second = UpdateRecorder(), UpdateRecorder()
+    async with (
+        open_connection(plugin, simulator.settings(), MemoryChannelState()) as connection,
+        receiving(connection, first),
+    ):
+        await wait_until_connected(simulator)
+        for place in (CHAT, ADA):
+            await simulator.say(place, f"before {place}")
+        await first.wait(2)
+        for update in first.updates:
+            assert isinstance(update, Message)
+            await connection.sender.send(update.address, Reply(text="an answer", key=update.key[-8:]))
+        simulator.sessions.clear()
+    for place in (CHAT, BOB):
+        await simulator.say(place, f"after {place}")
+    async with (
+        open_connection(plugin, simulator.settings(), MemoryChannelState()) as connection,
+        receiving(connection, second),
+    ):
+        await second.wait(1)
+        for place in (ADA, BOB):
+            await simulator.say(place, f"live {place}")
+        await second.wait(4)
+    assert received_texts(second) == [f"after {CHAT}", f"live {ADA}", f"after {BOB}", f"live {BOB}"]
+
+
 async def test_how_far_is_noted_after_it_was_accepted(simulator: Simulator) -> None:
     """A private room that is new is noted at once, always after its message; notes hold no words."""
     recorder = UpdateRecorder(refusals=1)
