@@ -202,13 +202,18 @@ def read_private(path: Path) -> str:
     return path.read_text(encoding="ascii", errors="replace").strip()
 
 
+def key_file(data: Path) -> Path:
+    """Return the file of the key that is made in a data directory where no keys are configured."""
+    return data / "secret.key"
+
+
 def open_vault(data: Path, keys: Sequence[Any] = ()) -> Vault:
     """Return the vault of these keys (texts or SecretStr), or else of the generated `<data>/secret.key`.
 
     A key that was generated before keys were configured still decrypts.
     """
     given = [key if isinstance(key, str) else str(key.get_secret_value()) for key in keys]
-    path = data / "secret.key"
+    path = key_file(data)
     generated = read_private(path)
     if given:
         return Vault([*given, generated] if generated else given)

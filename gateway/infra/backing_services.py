@@ -23,16 +23,16 @@ from delivery.broker.wake_ups import JetStreamWakeUps, MemoryWakeUps
 from delivery.database.clock import synchronized_with, utc_now
 from delivery.database.engine import Database
 from delivery.events.public_subjects import Announce, announce_with
-from gateway.accounts.vault import Vault, open_vault
+from gateway.accounts.vault import Vault
 from gateway.config.settings import Settings
 from gateway.infra.callback_sockets import CallbackSockets
 from gateway.infra.data_dir import DataDirBusy, DataDirLock, prepare_data_dir
 from gateway.infra.embedded_nats import EmbeddedNats, open_embedded_nats
 from gateway.infra.preflight import (
-    check_secret_keys,
     claimed_database,
     connect_nats,
     migrate_database,
+    open_checked_vault,
     require_no_database_left,
     wanted_streams,
 )
@@ -97,9 +97,8 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
             stack.enter_context(_log_file(settings))
         broker = await _open_embedded_nats(settings, lock, stack)
         database = await _open_database(settings, stack)
-        vault = open_vault(settings.data_dir, settings.secret_keys)
         await require_no_database_left(settings, database)
-        await check_secret_keys(database, vault)
+        vault = await open_checked_vault(settings, database)
         nats = await _open_nats(settings, broker, stack)
         stream_settings = _stream_config(settings, broker)
         epoch = await epochs.open_streams(

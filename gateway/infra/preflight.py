@@ -22,7 +22,7 @@ from delivery.database.instance_claim import DatabaseClaimed, SessionsPooled, cl
 from delivery.database.sqlite import is_damaged
 from delivery.errors import DeliveryError
 from delivery.exhaustion import EXHAUSTED, Resource, exhausted_resource
-from gateway.accounts.vault import DecryptionFailed, Vault, associated_data
+from gateway.accounts.vault import DecryptionFailed, Vault, associated_data, key_file, open_vault
 from gateway.config.settings import Settings
 from gateway.migrations import migrate_up
 from gateway.records.rules.sandbox_ceilings import FIRST_ACCOUNT
@@ -255,8 +255,24 @@ class SecretKeyMismatch(Exception):
     """The encrypted columns of the database cannot be decrypted with the configured secret keys."""
 
 
-async def check_secret_keys(database: Database, vault: Vault) -> None:
-    """Raise WrongKeys when the database's first gateway sealed its mark with a key that we lack."""
+async def open_checked_vault(settings: Settings, database: Database) -> Vault:
+    """Return the vault that decrypts what the database stores; raises SecretKeyMismatch.
+
+    A key is made for a new database only. For one in use it would decrypt nothing, and be in the ring from
+    then on.
+    """
+    file = key_file(settings.data_dir)
+    if not settings.secret_keys and not file.exists() and await is_in_use(database):
+        raise SecretKeyMismatch(
+            f"secret_keys (DOVECOTE_SECRET_KEYS) has no value here, and there is no {file}: the database has "
+            "secrets that another key encrypted. Set the keys that the gateway had, or put the file back"
+        )
+    vault = open_vault(settings.data_dir, settings.secret_keys)
+    await _check_secret_keys(database, vault)
+    return vault
+
+
+async def _check_secret_keys(database: Database, vault: Vault) -> None:
     place = associated_data("marks", "vault", "sealed")
     async with database.begin() as connection:
         stored = await encrypted_columns.get_or_create_key_check(

@@ -67,8 +67,7 @@ def _end(*, dry_run: bool) -> None:
 async def _apply(settings: Settings, *, dry_run: bool) -> Sequence[RecordChange]:
     from delivery.database.engine import Database
     from egress.policy import EgressPolicy
-    from gateway.accounts.vault import open_vault
-    from gateway.infra.preflight import check_secret_keys
+    from gateway.infra.preflight import open_checked_vault
     from gateway.infra.replica_signal import CHANNELS_CHANGED, send_from_command
     from gateway.records.declared import DeclaredRecords, apply_declared
     from gateway.records.records import Records
@@ -81,11 +80,10 @@ async def _apply(settings: Settings, *, dry_run: bool) -> Sequence[RecordChange]
         raise CommandFailed(NOT_STARTED)
     if not status.up_to_date:
         raise CommandFailed("the database has another version's schema: see `dovecote migrate status`")
-    vault = open_vault(settings.data_dir, settings.secret_keys)
     database = Database(settings.database)
     changes: Sequence[RecordChange] = ()
     try:
-        await check_secret_keys(database, vault)
+        vault = await open_checked_vault(settings, database)
         policy = EgressPolicy(allow=settings.egress_allow)
         records = Records(vault, policy, ceilings=settings.sandbox.ceilings)
         async with database.begin() as connection:

@@ -56,16 +56,14 @@ def _print(done: Reencryption) -> None:
 async def _reencrypt(settings: Settings) -> Reencryption:
     from delivery.database.engine import Database
     from gateway.accounts.key_rotation import reencrypt_all
-    from gateway.accounts.vault import open_vault
-    from gateway.infra.preflight import check_secret_keys
+    from gateway.infra.preflight import open_checked_vault
 
     status = await database_status(settings)
     if not status.up_to_date:
         raise CommandFailed("the database has another version's schema: see `dovecote migrate status`")
-    vault = open_vault(settings.data_dir, settings.secret_keys)
     database = Database(settings.database)
     try:
-        await check_secret_keys(database, vault)
+        vault = await open_checked_vault(settings, database)
         return await reencrypt_all(database, vault)
     finally:
         await database.close()
