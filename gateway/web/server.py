@@ -12,7 +12,7 @@ from gateway.web import cors
 from gateway.web.admin import audit
 from gateway.web.api import job_completion
 from gateway.web.compression import compress_middleware
-from gateway.web.http import request_metrics
+from gateway.web.http import request_instrumentation
 from gateway.web.http.auth import RATE_LIMIT, Authenticator, PublicAccess, SignedLinkAccess, account_of
 from gateway.web.http.context import WebContext
 from gateway.web.http.deferred_routes import DeferredRoutes
@@ -59,7 +59,7 @@ def assemble(
     audit_writer = audit.AuditWriter(context.database)
     application = web.Application(
         middlewares=[
-            request_metrics.middleware(context.observe_request, account_of),
+            request_instrumentation.middleware(context.observe_request, account_of),
             compress_middleware,
             problem_middleware,
             audit.middleware(audit_writer, authenticator),

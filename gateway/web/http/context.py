@@ -28,7 +28,7 @@ from gateway.services import Services
 from gateway.sign_in.oidc_sign_in import OidcSignIn
 from gateway.store.accounts.records import Record
 from gateway.web.http.auth_lockout import FailureLockout
-from gateway.web.http.request_metrics import RequestObserver, ignore_request
+from gateway.web.http.request_instrumentation import RequestObserver, ignore_request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

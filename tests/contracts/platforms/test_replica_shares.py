@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from channel_replicas import until
 from channels.telegram.simulator import simulate
 from channels.testing.connections import UpdateRecorder
 from delivery.broker.connection import NatsConnection, connect
@@ -138,7 +139,7 @@ async def replicas(database: Database, tmp_path: Path) -> AsyncIterator[Replicas
         yield Replicas(database, records, server.url, server.token)
 
 
-async def until(*supervisors: ChannelSupervisor, shared: bool) -> list[int]:
+async def until_received(*supervisors: ChannelSupervisor, shared: bool) -> list[int]:
     """Wait until all bots are received for, by every replica if `shared`; return how many by each."""
     async with asyncio.timeout(60):
         while True:
@@ -151,26 +152,26 @@ async def until(*supervisors: ChannelSupervisor, shared: bool) -> list[int]:
 async def test_a_replica_that_joins_takes_its_share_and_gives_it_back(replicas: Replicas) -> None:
     """The first has all bots until the second joins; when that one leaves, the first has all again."""
     async with replicas.run("one") as first:
-        assert await until(first, shared=False) == [BOTS]
+        assert await until_received(first, shared=False) == [BOTS]
         async with replicas.run("two") as second:
-            counts = await until(first, second, shared=True)
+            counts = await until_received(first, second, shared=True)
             assert sum(counts) == BOTS
-        assert await until(first, shared=False) == [BOTS]
+        assert await until_received(first, shared=False) == [BOTS]
 
 
 async def test_the_share_of_a_replica_without_a_broker_is_taken_over(replicas: Replicas) -> None:
     """It can release nothing, as after a kill: the other one takes its bots when the leases expire."""
     async with replicas.run("one") as first, replicas.run("two") as second:
-        await until(first, second, shared=True)
+        await until_received(first, second, shared=True)
         await replicas.connections["two"]._client.close()
-        assert await until(first, shared=False) == [BOTS]
+        assert await until_received(first, shared=False) == [BOTS]
         assert second.count_by_state()["receiving"] == 0
 
 
 async def test_a_change_in_one_replica_is_known_in_all_at_once(replicas: Replicas) -> None:
     """A bot that is paused where it does not receive stops receiving elsewhere, long before the interval."""
     async with replicas.run("one") as first, replicas.run("two") as second:
-        await until(first, second, shared=True)
+        await until_received(first, second, shared=True)
         async with replicas.database.read() as connection:
             found = await store.list_all(connection, "channel")
         (record, *_) = [one for one in found if first.status(one.id)[0] == "receiving"]
@@ -178,5 +179,4 @@ async def test_a_change_in_one_replica_is_known_in_all_at_once(replicas: Replica
             await replicas.records.update(connection, record, patch={"paused": True}, below="")
         await second.wake(record.account, record.id)
         async with asyncio.timeout(RECONCILE_SECONDS / 3):
-            while first.status(record.id)[0] != "paused":  # noqa: ASYNC110 - the signal has no other trace
-                await asyncio.sleep(0.05)
+            await until(lambda: first.status(record.id)[0] == "paused")

@@ -2,63 +2,69 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+
+import aiohttp
 
 from bot_messages import wait_for_bot_message
 from channels.zalo.simulator import simulate
-from gateway_process import gateway
+from channels.zalo.simulator.simulator import Simulator
+from gateway_process import GatewayProcess, gateway
 from turn_requests import poll_until
 
 NEW_TOKEN = "4242001:another-simulated-token"
 
 
-async def test_what_waits_is_sent_once_the_token_is_replaced(tmp_path: Path) -> None:
-    """The change of the channel's settings ends the wait, which is a quarter of an hour otherwise."""
+@asynccontextmanager
+async def working_gateway(
+    directory: Path,
+) -> AsyncIterator[tuple[Simulator, GatewayProcess, aiohttp.ClientSession]]:
+    """Run a gateway whose channel `zalo` has accepted a message, and works on the answer for a second."""
     async with (
         simulate() as platform,
-        gateway(tmp_path / "data", env={"DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8"}) as process,
+        gateway(directory / "data", env={"DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8"}) as process,
         process.http() as session,
     ):
         channel = {"name": "zalo", "kind": "zalo", "settings": platform.settings()}
         async with session.post("/accounts/me/channels", json=channel) as answer:
             assert answer.status == 201, await answer.text()
-            number = (await answer.json())["id"]
         await platform.say("", "!sleep 1; echo pigeon")
         await platform.wait_until(lambda: not platform.updates)
+        yield platform, process, session
+
+
+async def set_token(session: aiohttp.ClientSession, token: str) -> None:
+    """Replace the channel's token."""
+    change = {"settings": {"token": token}}
+    async with session.patch("/accounts/me/channels/zalo", json=change) as answer:
+        assert answer.status == 200, await answer.text()
+
+
+async def waiting_delivery(process: GatewayProcess) -> dict[str, Any]:
+    """Wait until the answer could not be delivered, and return its delivery."""
+    found = await poll_until(process, "/deliveries?state=retrying", lambda found: bool(found["items"]))
+    delivery: dict[str, Any] = found["items"][0]
+    return delivery
+
+
+async def test_what_waits_is_sent_once_the_token_is_replaced(tmp_path: Path) -> None:
+    """The change of the channel's settings ends the wait, which is a quarter of an hour otherwise."""
+    async with working_gateway(tmp_path) as (platform, process, session):
         platform.token = NEW_TOKEN
-        async with asyncio.timeout(60):
-            while True:
-                async with session.get("/deliveries?state=retrying") as answer:
-                    if (await answer.json())["items"]:
-                        break
-                await asyncio.sleep(0.1)
-        renewed = {"settings": platform.settings(token=NEW_TOKEN)}
-        async with session.patch(f"/accounts/me/channels/{number}", json=renewed) as answer:
-            assert answer.status == 200
+        await waiting_delivery(process)
+        await set_token(session, NEW_TOKEN)
         await wait_for_bot_message(platform, "pigeon")
 
 
 async def test_what_waits_for_a_refused_token_names_the_refusal(tmp_path: Path) -> None:
     """A wrong token is set while an answer is made: the delivery shows what the platform says of it."""
-    async with (
-        simulate() as platform,
-        gateway(tmp_path / "data", env={"DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8"}) as process,
-        process.http() as session,
-    ):
-        channel = {"name": "zalo", "kind": "zalo", "settings": platform.settings()}
-        async with session.post("/accounts/me/channels", json=channel) as answer:
-            assert answer.status == 201, await answer.text()
-        await platform.say("", "!sleep 1; echo pigeon")
-        await platform.wait_until(lambda: not platform.updates)
-        for token in (NEW_TOKEN, platform.token):
-            change = {"settings": {"token": token}}
-            async with session.patch("/accounts/me/channels/zalo", json=change) as answer:
-                assert answer.status == 200
-            if token == NEW_TOKEN:
-                waiting = "/deliveries?state=retrying"
-                found = await poll_until(process, waiting, lambda found: bool(found["items"]))
-                assert "Unauthorized (401)" in found["items"][0]["error"]
+    async with working_gateway(tmp_path) as (platform, process, session):
+        await set_token(session, NEW_TOKEN)
+        assert "Unauthorized (401)" in (await waiting_delivery(process))["error"]
+        await set_token(session, platform.token)
         await wait_for_bot_message(platform, "pigeon")
 
 

@@ -1,4 +1,4 @@
-"""Ids of requests, log lines of those that are refused, and metrics, by route and never by path."""
+"""Give each request an id, log those that are refused, and count all, by route and never by path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ RequestObserver = Callable[[str, str, int, float | None], None]
 """Record a response: method, route, status, and seconds (None for a stream)."""
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"})
-
 
 AccountOf = Callable[[web.Request], str | None]
 """Return the account whose key a request has, if it has a valid one."""
