@@ -134,7 +134,7 @@ class Vault:
         if key is None:
             raise DecryptionFailed(
                 f"the secret at {context.rpartition(':')[0]} was sealed with key {key_id}, which is not in "
-                "the ring: add the old key to DOVECOTE_SECRET_KEYS, after the new one"
+                "the ring: add that key to DOVECOTE_SECRET_KEYS; the first one there encrypts"
             )
         try:
             return key.cipher.decrypt(
@@ -148,6 +148,11 @@ class Vault:
     def keys_for(self, purpose: str) -> tuple[bytes, ...]:
         """Return a key of each in the ring for a purpose such as signing: the first signs, all verify."""
         return tuple(key.derive(purpose) for key in self._ring.values())
+
+    @property
+    def first_key_id(self) -> str:
+        """The public name of the key that encrypts."""
+        return self._first.id
 
     @property
     def is_rotating(self) -> bool:

@@ -22,11 +22,11 @@ from delivery.database.instance_claim import DatabaseClaimed, SessionsPooled, cl
 from delivery.database.sqlite import is_damaged
 from delivery.errors import DeliveryError
 from delivery.exhaustion import EXHAUSTED, Resource, exhausted_resource
-from gateway.accounts.vault import DecryptionFailed, Vault, associated_data, key_file, open_vault
+from gateway.accounts.key_rotation import check_keys
+from gateway.accounts.vault import DecryptionFailed, Vault, key_file, open_vault
 from gateway.config.settings import Settings
 from gateway.migrations import migrate_up
 from gateway.records.rules.sandbox_ceilings import FIRST_ACCOUNT
-from gateway.store.accounts import encrypted_columns
 from gateway.store.accounts.accounts import get_account
 
 DAY_SECONDS = 86400.0
@@ -273,15 +273,11 @@ async def open_checked_vault(settings: Settings, database: Database) -> Vault:
 
 
 async def _check_secret_keys(database: Database, vault: Vault) -> None:
-    place = associated_data("marks", "vault", "sealed")
-    async with database.begin() as connection:
-        stored = await encrypted_columns.get_or_create_key_check(
-            connection, "vault", vault.encrypt(place, "dovecote")
-        )
     try:
-        vault.decrypt(place, stored)
+        await check_keys(database, vault)
     except DecryptionFailed as error:
         raise SecretKeyMismatch(
             f"secret_keys (DOVECOTE_SECRET_KEYS): {error}. Gateways on one database need the same keys: the "
-            "setting, or the file secret.key of the data directory"
+            "setting, or the file secret.key of the data directory. During a rotation, an old key is needed "
+            "until `dovecote secrets reencrypt` ends with exit code 0"
         ) from error

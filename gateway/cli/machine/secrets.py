@@ -21,13 +21,18 @@ secrets = group("Encrypt the stored secrets again.")
 
 REMEDY = "Add the key that encrypted it to secret_keys, or replace the secret: send its record a new value."
 
+STILL_WRITTEN = (
+    "A gateway still encrypts with that key: restart all gateways with the new key first, and run this again."
+)
+
 
 @local(secrets, "reencrypt")
 def reencrypt_secrets(*, config: Config = None, data: Data = None, as_json: Json = False) -> None:
     """Encrypt all stored secrets with the first key of secret_keys, and list those that no key decrypts.
 
     A running gateway continues to work. Secrets that cannot be decrypted are left unchanged, and the exit
-    code is 1. With exit code 0 the old keys can be removed.
+    code is 1. It is 1 too while a gateway still encrypts with an older key. With exit code 0 the old keys can
+    be removed.
     """
     from gateway.infra.preflight import SecretKeyMismatch
 
@@ -41,7 +46,7 @@ def reencrypt_secrets(*, config: Config = None, data: Data = None, as_json: Json
         print_json(asdict(done))
     else:
         _print(done)
-    if done.unreadable:
+    if done.unreadable or done.left:
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -51,6 +56,8 @@ def _print(done: Reencryption) -> None:
         print_error(clean(f"{one.table} {one.row} {one.field}: {one.reason}"))
     if done.unreadable:
         print_error(REMEDY)
+    if done.left:
+        print_error(f"{done.left} secrets of an older key were found in the last pass. {STILL_WRITTEN}")
 
 
 async def _reencrypt(settings: Settings) -> Reencryption:
@@ -64,6 +71,6 @@ async def _reencrypt(settings: Settings) -> Reencryption:
     database = Database(settings.database)
     try:
         vault = await open_checked_vault(settings, database)
-        return await reencrypt_all(database, vault)
+        return await reencrypt_all(database, vault, by_command=True)
     finally:
         await database.close()

@@ -200,22 +200,22 @@ async def reencrypt_idempotency(
     return last, renewed
 
 
-async def reencrypt_key_checks(
-    connection: Connection, _after: str, reencrypt: Reencrypt
-) -> tuple[str | None, int]:
-    """Renew the marks, of which there are few."""
-    renewed = 0
-    for row in (await connection.execute(select(marks))).all():
-        fresh = reencrypt("marks", row.name, "sealed", row.sealed)
-        if fresh is not None:
-            await connection.execute(update(marks).where(marks.c.name == row.name).values(sealed=fresh))
-            renewed += 1
-    return None, renewed
-
-
-async def get_or_create_key_check(connection: Connection, name: str, envelope: str) -> str:
-    """Store a key check value unless there is one; returns the stored one."""
+async def add_key_check(connection: Connection, name: str, envelope: str) -> None:
+    """Store a key check value unless there is one of this name."""
     insert = insert_on_conflict(marks, connection.dialect.name)
     await connection.execute(insert.values(name=name, sealed=envelope).on_conflict_do_nothing())
-    found = await connection.execute(select(marks.c.sealed).where(marks.c.name == name))
-    return str(found.scalar_one())
+
+
+async def list_key_checks(connection: Connection) -> dict[str, str]:
+    """Return the key check values by name."""
+    return {row.name: row.sealed for row in (await connection.execute(select(marks))).all()}
+
+
+async def replace_key_check(connection: Connection, name: str, envelope: str) -> None:
+    """Give a stored key check another value."""
+    await connection.execute(update(marks).where(marks.c.name == name).values(sealed=envelope))
+
+
+async def keep_key_checks(connection: Connection, names: tuple[str, ...]) -> None:
+    """Delete all key check values but these."""
+    await connection.execute(marks.delete().where(marks.c.name.not_in(names)))
