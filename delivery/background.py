@@ -20,14 +20,14 @@ def log_errors(task: str, **ids: str) -> Iterator[None]:
 
     `task` names the background task, `ids` what it worked on. An error with the remedy "retry" is a warning,
     any other one is logged with its traceback. The warning of an outage has no ids: it is the same for all
-    that wait, so the log has it at growing intervals and not once for each of them.
+    that wait. It has the error itself, and not its text, so that the log repeats it at growing intervals.
     """
     try:
         yield
     except Exception as error:  # a task of a TaskGroup that raises would end all the others
         if isinstance(error, OSError) or getattr(error, "remedy", None) == "retry":
             shown = {} if getattr(error, "is_outage", False) else ids
-            log.warning("background_task.interrupted", task=task, error=str(error), **shown)
+            log.warning("background_task.interrupted", task=task, error=error, **shown)
         else:
             log.exception("background_task.failed", task=task, **ids)
 

@@ -173,7 +173,7 @@ async def _database_state(backing: BackingServices) -> str:
     except TimeoutError:
         return f"does not answer within {ANSWER_SECONDS:g} s"
     except DatabaseUnavailable as error:
-        log.warning("readiness.database_unavailable", error=str(error))
+        log.warning("readiness.database_unavailable", error=error)
         resource = exhausted_resource(error)
         return EXHAUSTED[resource] if resource else "does not answer"
     return "ok"

@@ -188,7 +188,7 @@ class KeyedWorker:
         except LeaseBusy:
             return _LEASE_BUSY_SECONDS
         except (DeliveryError, DatabaseUnavailable, OSError) as error:
-            log.warning("worker.retrying", queue=str(self._queue), key=key, error=str(error))
+            log.warning("worker.retrying", queue=str(self._queue), key=key, error=error)
             return _RETRY_SECONDS
         except Exception as error:  # the outermost loop of a key: other keys must continue
             if is_dangling_reference(error):

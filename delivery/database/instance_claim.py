@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import structlog
 from sqlalchemy import column, func, select, table
@@ -46,6 +46,12 @@ class DatabaseClaimed(Exception):
     def __init__(self, holder: str) -> None:
         super().__init__(f"another gateway uses this database ({holder})")
         self.holder = holder
+
+
+class ServerUnavailable(OSError):
+    """The server of the claimed database does not answer."""
+
+    is_outage: ClassVar[bool] = True
 
 
 class SessionsPooled(Exception):
@@ -197,9 +203,9 @@ class _PostgresClaim(_Claim):
 
 
 def _unavailable(error: DBAPIError) -> Exception:
-    """Return the error to raise: an OSError if the server does not answer."""
+    """Return the error to raise: ServerUnavailable if the server does not answer."""
     if error.connection_invalidated or isinstance(error, OperationalError):
-        return OSError(f"the database does not answer: {server_problem(error.orig)}")
+        return ServerUnavailable(f"the database does not answer: {server_problem(error.orig)}")
     return error
 
 

@@ -41,6 +41,9 @@ FAILURE_DETECTION = {
 """In seconds, but `tcp_user_timeout`, the longest wait for an acknowledgement, in milliseconds."""
 
 
+_REMEDY = "start that server, or correct database_url; all work waits for it, and goes on by itself"
+
+
 def with_failure_detection(url: URL | str) -> URL:
     """Return the URL of a database with these parameters, unless it names them; SQLite has none."""
     place = make_url(url)
@@ -80,6 +83,7 @@ class ServerWatch:
         """When the first connection was lost, or not made, since one was opened last."""
         self._is_away = False
         """Whether a connection could not be made since then."""
+        self._is_running = False
         self._connections: WeakSet[AsyncConnection[Any]] = WeakSet()
         self._waiting_since: dict[AsyncConnection[Any], float] = {}
 
@@ -92,7 +96,14 @@ class ServerWatch:
         is_away = context.connection is None and not context.is_pre_ping
         if self._lost_at is None and (context.is_disconnect or is_away):
             self._lost_at = monotonic()
-        self._is_away |= is_away
+        if is_away and not self._is_away:
+            self._is_away = True
+            self._report(context.original_exception)
+
+    def _report(self, error: BaseException) -> None:
+        """Log the begin of an outage; a command, which nothing watches, shows the error itself."""
+        if self._is_running:
+            _log.warning("database.unavailable", error=server_problem(error), remedy=_REMEDY)
 
     def _add(self, connection: AsyncConnection[Any]) -> None:
         self._connections.add(connection)
@@ -106,9 +117,11 @@ class ServerWatch:
         """Watch until the block ends."""
         stop = asyncio.Event()
         watching = asyncio.create_task(self._run(stop))
+        self._is_running = True
         try:
             yield
         finally:
+            self._is_running = False
             stop.set()
             await watching
 

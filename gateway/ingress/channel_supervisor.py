@@ -113,7 +113,7 @@ class ChannelSupervisor(OpenChannels):
                     try:
                         await self.reconcile()
                     except DatabaseUnavailable as error:
-                        log.warning("channels.database_unavailable", error=str(error))
+                        log.warning("channels.database_unavailable", error=error)
                         pause = DATABASE_RETRY_SECONDS
                 await wait_for_any(stop, self._wake_event, timeout=pause)
         finally:

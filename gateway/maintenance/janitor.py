@@ -84,7 +84,7 @@ class Janitor:
         try:
             await step
         except DatabaseUnavailable as error:
-            log.warning("janitor.database_unavailable", error=str(error))
+            log.warning("janitor.database_unavailable", error=error)
         except Exception:  # the janitor's outermost loop: the next pass must run
             log.exception("janitor.failed")
 

@@ -71,7 +71,7 @@ class WorkspaceSyncLoop:
                     await self.sweep(bucket)
                 self._runs += 1
             except (SandboxError, DatabaseUnavailable, OSError) as error:
-                log.warning("workspaces.sync_delayed", error=str(error))
+                log.warning("workspaces.sync_delayed", error=error)
             except Exception:  # the outermost loop of the sync: the next pass must run
                 log.exception("workspaces.sync_failed")
             await asyncio.sleep(self._interval)

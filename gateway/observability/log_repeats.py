@@ -28,47 +28,50 @@ class _Interval:
 
     began: float
     latest: float
+    burst: int
     length: float = INTERVAL_SECONDS
     count: int = 1
 
     @property
     def allowed(self) -> int:
         """The lines of the interval that are logged; of a longer one, the first."""
-        return BURST if self.length <= INTERVAL_SECONDS else 1
+        return self.burst if self.length <= INTERVAL_SECONDS else 1
 
 
 class _Intervals:
     """The present interval of each key. Those of a `growing` key that goes on are twice as long each time."""
 
-    def __init__(self, *, growing: bool) -> None:
+    def __init__(self, *, growing: bool, burst: int = BURST) -> None:
         self._growing = growing
+        self._burst = burst
         self._by_key: dict[tuple[object, ...], _Interval] = {}
 
     def count(self, key: tuple[object, ...], now: float) -> int | None:
         """Count a line; return None to drop it, else how many lines before it were dropped."""
         current = self._by_key.get(key)
         if current is None or now - current.latest >= ENDED_SECONDS:
-            self._begin(key, _Interval(began=now, latest=now))
+            self._begin(key, now)
             return 0 if current is None else max(0, current.count - current.allowed)
         current.latest = now
         if now - current.began < current.length:
             current.count += 1
             return 0 if current.count <= current.allowed else None
         length = min(2 * current.length, LONGEST_INTERVAL_SECONDS) if self._growing else current.length
-        self._begin(key, _Interval(began=now, latest=now, length=length))
+        self._begin(key, now, length)
         return max(0, current.count - current.allowed)
 
-    def _begin(self, key: tuple[object, ...], interval: _Interval) -> None:
+    def _begin(self, key: tuple[object, ...], now: float, length: float = INTERVAL_SECONDS) -> None:
         if len(self._by_key) >= _MAX_KINDS:
             self._by_key.clear()
-        self._by_key[key] = interval
+        self._by_key[key] = _Interval(began=now, latest=now, burst=self._burst, length=length)
 
 
 class RepeatFilter(logging.Filter):
     """Drops further identical lines of an interval; the next interval's first line has their number.
 
     Lines are identical if logger, level, event and error are; ids may differ. The intervals of a line whose
-    ids are the same too grow while it is repeated.
+    ids are the same too grow while it is repeated. Warnings of one outage are identical whatever waits for
+    its end: the first is logged, and then one in each of its growing intervals.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -76,19 +79,29 @@ class RepeatFilter(logging.Filter):
         self._clock = clock
         self._kinds = _Intervals(growing=False)
         self._lines = _Intervals(growing=True)
+        self._outages = _Intervals(growing=True, burst=1)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log a line."""
         if record.levelno < logging.WARNING:
             return True
+        outage = _outage_of(record)
+        dropped = self._count(record) if outage is None else self._outages.count((outage,), self._clock())
+        if dropped:
+            _add_count(record, dropped)
+        return dropped is not None
+
+    def _count(self, record: logging.LogRecord) -> int | None:
         now, kind = self._clock(), _kind_of(record)
         same = self._lines.count((*kind, *_ids_of(record)), now)
         alike = None if same is None else self._kinds.count(kind, now)
-        if same is None or alike is None:
-            return False
-        if same + alike:
-            _add_count(record, same + alike)
-        return True
+        return None if same is None or alike is None else same + alike
+
+
+def _outage_of(record: logging.LogRecord) -> str | None:
+    """Return the text of the outage that a line reports, or None: its error fails all work alike."""
+    error = record.msg.get("error") if isinstance(record.msg, dict) else None
+    return str(error) if getattr(error, "is_outage", False) else None
 
 
 def _ids_of(record: logging.LogRecord) -> tuple[object, ...]:

@@ -126,7 +126,7 @@ class ScheduleFiring:
             try:
                 wait = await self._fire_and_get_wait()
             except DatabaseUnavailable as error:
-                log.warning("schedules.database_unavailable", error=str(error))
+                log.warning("schedules.database_unavailable", error=error)
             except Exception:  # the outermost loop: the next pass must run
                 log.exception("schedules.failed")
             with suppress(TimeoutError):

@@ -187,7 +187,7 @@ class BackgroundCalls:
             with working_for(live.call.account):
                 await work
         except (DeliveryError, DatabaseUnavailable) as error:
-            log.warning("call.delayed", job=live.call.job, error=str(error))
+            log.warning("call.delayed", job=live.call.job, error=error)
         except Exception:  # the outermost frame of the call: others go on
             log.exception("call.not_made", job=live.call.job)
         finally:
@@ -240,7 +240,7 @@ class BackgroundCalls:
                 if job is not None and job.state is JobState.RUNNING:
                     await self._settlement.settle(job, end)
             except DatabaseUnavailable as error:
-                log.warning("call.settlement_delayed", job=call.job, error=str(error))
+                log.warning("call.settlement_delayed", job=call.job, error=error)
                 await asyncio.sleep(self._interval)
             else:
                 return
@@ -260,7 +260,7 @@ class BackgroundCalls:
                 try:
                     await self._run_once()
                 except (DatabaseUnavailable, DeliveryError) as error:
-                    log.warning("calls.delayed", error=str(error))
+                    log.warning("calls.delayed", error=error)
                 except Exception:  # the outermost loop of the calls: the next pass must run
                     log.exception("calls.failed")
                 await wait_for_any(stop, self._wake, timeout=self._interval)

@@ -56,7 +56,7 @@ class CancellationWatcher:
             async with self._database.read() as connection:
                 return await turns.list_cancelled(connection, running)
         except DatabaseUnavailable as error:
-            log.warning("turns.cancel_poll_failed", error=str(error))
+            log.warning("turns.cancel_poll_failed", error=error)
             return []
 
     async def _pause(self, stop: asyncio.Event) -> None:

@@ -75,7 +75,7 @@ class AuditWriter:
         try:
             await self._write_waiting()
         except DatabaseUnavailable as error:
-            log.warning("audit.write_delayed", error=str(error))
+            log.warning("audit.write_delayed", error=error)
             self._start_retrying()
 
     async def close(self, _application: object = None) -> None:

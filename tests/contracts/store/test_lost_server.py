@@ -92,23 +92,26 @@ async def test_a_statement_at_a_frozen_server_fails(postgres: PostgresCluster) -
         await database.close()
 
 
-async def test_the_log_says_when_the_server_is_back(postgres: PostgresCluster) -> None:
-    """One line after an outage, however many attempts failed; the first connection is none."""
+async def test_the_log_says_when_the_server_is_away_and_back(postgres: PostgresCluster) -> None:
+    """One line at each end of an outage, however many attempts failed; the first connection is none."""
     async with served(postgres) as (proxy, url):
         database = Database(f"{url}?connect_timeout=2")
         with capture_logs() as logs:
-            await _select_one(database)
-            assert logs == []
-            proxy.black_hole()
-            await database.close()
-            for _ in range(2):
-                with pytest.raises(DatabaseUnavailable):
-                    await _select_one(database)
-            proxy.heal()
-            await _select_one(database)
-            await _select_one(database)
-        assert [line["event"] for line in logs] == ["database.reconnected"]
-        assert logs[0]["seconds"] >= 1
+            async with database.server_watch.running():
+                await _select_one(database)
+                assert logs == []
+                proxy.black_hole()
+                await database.close()
+                for _ in range(2):
+                    with pytest.raises(DatabaseUnavailable):
+                        await _select_one(database)
+                proxy.heal()
+                await _select_one(database)
+                await _select_one(database)
+        assert [line["event"] for line in logs] == ["database.unavailable", "database.reconnected"]
+        assert "timeout" in logs[0]["error"]
+        assert "database_url" in logs[0]["remedy"]
+        assert logs[1]["seconds"] >= 1
         await database.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 from delivery.background import log_errors
 from delivery.database.engine import DatabaseUnavailable, TransactionConflict
 from delivery.errors import AppendConflict, BrokerFull, BrokerUnreachable
-from gateway.observability.log_repeats import BURST, INTERVAL_SECONDS, RepeatFilter
+from gateway.observability.log_repeats import INTERVAL_SECONDS, RepeatFilter
 from gateway.observability.log_setup import set_up_logging
 
 
@@ -39,8 +39,8 @@ def _restored_log() -> Iterator[None]:
 
 @pytest.mark.parametrize("error", [BrokerUnreachable("away"), BrokerFull(), DatabaseUnavailable("away")])
 def test_an_outage_is_not_a_line_for_each_conversation(error: Exception) -> None:
-    """Five minutes with 60 conversations that are tried every two seconds are some lines after the burst."""
-    assert lines_of(error, [0.0]) <= BURST + 5
+    """Five minutes with 60 conversations and ten tasks that are tried every two seconds are five lines."""
+    assert lines_of(error, [0.0]) == 5
 
 
 @pytest.mark.parametrize("error", [AppendConflict(), TransactionConflict("locked")])
@@ -55,6 +55,18 @@ def test_an_error_of_one_conversation_names_it(error: Exception, caplog: pytest.
     assert record.msg["conversation"] == "cnv_1"
 
 
+def test_another_reason_is_another_line() -> None:
+    """A server that refuses connections, and then starts up, is not one outage for the reader of the log."""
+    now = [0.0]
+    set_up_logging(level="warning")
+    counted = CountedLines(now)
+    logging.getLogger().handlers = [counted]
+    for reason in ("refused", "starting up", "refused"):
+        with log_errors("relay"):
+            raise DatabaseUnavailable(reason)
+    assert counted.count == 2
+
+
 def lines_of(error: Exception, now: list[float]) -> int:
     """Return how many lines five minutes of it are."""
     set_up_logging(level="warning")
@@ -62,7 +74,7 @@ def lines_of(error: Exception, now: list[float]) -> int:
     logging.getLogger().handlers = [counted]
     while now[0] < 30 * INTERVAL_SECONDS:
         for number in range(60):
-            with log_errors("relay", conversation=f"cnv_{number}"):
+            with log_errors(f"task {number % 10}", conversation=f"cnv_{number}"):
                 raise error
         now[0] += 2
     return counted.count
