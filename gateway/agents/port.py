@@ -80,7 +80,7 @@ class OutputFormat:
 
 
 ANY_TOOL = "*"
-"""The name that stands for any tool, where a tool is required."""
+"""The name that stands for any tool of the client, where a tool is required."""
 
 ReadSteering = Callable[[], Awaitable[Sequence[str]]]
 """Return all messages the turn received while it runs, in order, including those of earlier attempts."""
@@ -120,8 +120,8 @@ class TurnInput:
 
     With an `output_format` the turn has one message, its answer. Only language models have formats.
     `required_tool` is what the model's response after `required_after` others has to call, if its vendor can
-    enforce that: the name of a tool, `ANY_TOOL`, or nothing. With `single_calls`, only the first call of each
-    response is made.
+    enforce that: the name of a tool, `ANY_TOOL` for one of the `client_tools`, or nothing. With
+    `single_calls`, only the first call of each response is made.
     """
 
     turn: str
@@ -140,6 +140,7 @@ class TurnInput:
     output_format: OutputFormat | None = None
     required_tool: str = ""
     required_after: int = 0
+    client_tools: frozenset[str] = frozenset()
     single_calls: bool = False
 
 

@@ -304,13 +304,13 @@ class TurnWorker:
             output_format=request.format_for(spec),
             required_tool=request.required_tool,
             required_after=request.required_after,
+            client_tools=request.tool_names,
             single_calls=request.single_calls,
         )
         collect = partial(self._file_collector.collect, turn, environment)
         for one in environments.values():
-            await stack.enter_async_context(
-                self._environment_resolver.in_use(one, changed=turn.trigger == "job")
-            )
+            use = self._environment_resolver.in_use(one, changed=turn.trigger == "job")
+            await stack.enter_async_context(use)
         await attempt.run(
             external.hooks.wrap(self._get_agent(spec, claim.conversation)), turn_input, tools, collect
         )

@@ -27,7 +27,8 @@ class ModelQuery:
     """One request: a conversation that `messages.repaired` returned, instructions, and the tools to call.
 
     `earlier` are the turns whose messages come first in `messages`. A client whose vendor can enforce the
-    `output_format` passes it on; the instructions describe it too. It may enforce the `required_tool`.
+    `output_format` passes it on; the instructions describe it too. It may enforce the `required_tool`;
+    for `ANY_TOOL` it is one of the `tools`.
     """
 
     messages: Sequence[ChatMessage]

@@ -199,7 +199,7 @@ class ModelRun:
             messages=self._state.sent_messages(),
             earlier=self._state.sent_turns(),
             instructions=self._instructions,
-            tools=self._specs,
+            tools=tool_calls.offered_tools(self._specs, self._required_tool, self._turn_input),
             output_format=self._enforced_format,
             required_tool=self._required_tool,
         )

@@ -14,7 +14,16 @@ from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.text import repair_surrogates, shorten
 from gateway.agents.model import images
 from gateway.agents.model.state import AgentState
-from gateway.agents.port import AgentError, AgentImage, ApprovalDecision, PendingToolCall, Tools
+from gateway.agents.port import (
+    ANY_TOOL,
+    AgentError,
+    AgentImage,
+    ApprovalDecision,
+    PendingToolCall,
+    Tools,
+    ToolSpec,
+    TurnInput,
+)
 
 MIN_UNIQUE_LENGTH = 16
 MAX_ID_LENGTH = 40
@@ -84,6 +93,16 @@ class CallExecutor:
                 "times in a row with an unknown name or with arguments that are not JSON"
             )
         return stored.tool_return(call, repair_surrogates(why), "failed")
+
+
+def offered_tools(specs: Sequence[ToolSpec], required: str, turn_input: TurnInput) -> Sequence[ToolSpec]:
+    """Return the tools to offer in a request that requires one: if any does, only those of the client.
+
+    A vendor's "any tool" means any that is offered, so the agent's own tools would meet it too.
+    """
+    if required != ANY_TOOL:
+        return specs
+    return tuple(one for one in specs if one.name in turn_input.client_tools)
 
 
 def is_choice_refused(error: ModelCallError) -> bool:

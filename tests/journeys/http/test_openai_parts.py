@@ -164,6 +164,7 @@ async def test_a_choice_of_allowed_tools_leaves_out_the_others(
     names = {tool["function"]["name"] for tool in body["tools"]}
     assert "step" in names
     assert "other" not in names
+    assert ("bash" in names) == (mode == "auto")
     assert body["tool_choice"] == mode
 
 

@@ -301,7 +301,10 @@ async def test_a_message_instead_of_a_result_cancels_it_after_kill_9_too(tool_ga
 async def test_a_required_tool_is_required_of_the_first_response_to_a_request(
     tool_gateway: OpenAIGateway, choice: Any, sent: Any
 ) -> None:
-    """The model gets the choice of each request once, also of one that continues a turn."""
+    """The model gets the choice of each request once, also of one that continues a turn.
+
+    A client that requires any tool means its own: the agent's would satisfy the model's vendor too.
+    """
     create: Any = tool_gateway.client.chat.completions.create
     begin = tool_gateway.model.requests
     said = asked("weather in Bonn")
@@ -313,7 +316,10 @@ async def test_a_required_tool_is_required_of_the_first_response_to_a_request(
     ]
     second = await create(model="default", messages=said, tools=[CHAT_TOOL], tool_choice=choice)
     assert second.choices[0].message.content == "it is fair"
-    assert [one["tool_choice"] for one in tool_gateway.model.bodies[begin:]] == [sent, sent]
+    bodies = tool_gateway.model.bodies[begin:]
+    assert [one["tool_choice"] for one in bodies] == [sent, sent]
+    names = [{tool["function"]["name"] for tool in one["tools"]} for one in bodies]
+    assert [one == {"weather"} for one in names] == [choice == "required"] * 2
 
 
 async def test_a_model_that_cannot_be_required_to_call_is_offered_the_tool(
@@ -324,6 +330,7 @@ async def test_a_model_that_cannot_be_required_to_call_is_offered_the_tool(
         model="default", input="choiceless weather in Bonn", tools=[RESPONSE_TOOL], tool_choice="required"
     )
     assert [one.type for one in found.output] == ["message", "function_call"]
+    assert "bash" in [tool["function"]["name"] for tool in tool_gateway.model.bodies[-1]["tools"]]
 
 
 async def test_a_client_can_have_one_call_at_a_time(tool_gateway: OpenAIGateway) -> None:

@@ -128,7 +128,11 @@ def _instructions(body: Mapping[str, Any]) -> str:
 async def test_google_gets_the_tool_that_is_required(required: str, sent: Mapping[str, Any]) -> None:
     """The first request requires it, and the next one leaves the choice to the model."""
     async with vendor_server() as server, open_model_agent(vendors_of(server)) as agent:
-        given = turn_input(agent_spec(models=("google:gemini-loopback",)), required_tool=required)
+        given = turn_input(
+            agent_spec(models=("google:gemini-loopback",)),
+            required_tool=required,
+            client_tools=frozenset({"bash"}),
+        )
         await collect_steps(agent, given, RecordingTools())
     choices = [body["toolConfig"]["functionCallingConfig"] for body in server.bodies]
     assert choices == [sent, {"mode": "VALIDATED"}]
