@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gateway.agents.port import AgentError, AgentSpec, OutputFormat, ToolSpec
@@ -18,7 +18,8 @@ class ClientRequest:
     agent's own; the client executes them. `called_tools` are those whose results came with the request. The
     answer has the `output_format`. `required_tool`, `required_after` and `single_calls` are those of
     `TurnInput`. `echo` is what responses repeat to the client, and `later_echoes` what those after a round of
-    calls repeat instead, by the end of their ids. The turn of a `heartbeat` may end without a message.
+    calls repeat instead, by the end of their ids. `deleted_responses` are the ends of the ids of those that
+    the client deleted; it is empty for the first one. The turn of a `heartbeat` may end without a message.
     """
 
     instructions: str = ""
@@ -30,12 +31,36 @@ class ClientRequest:
     single_calls: bool = False
     echo: Mapping[str, Any] = field(default_factory=dict)
     later_echoes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    deleted_responses: tuple[str, ...] = ()
     heartbeat: bool = False
 
     def echo_after(self, endings: Sequence[str]) -> Mapping[str, Any]:
-        """Return what the last of some responses repeats, of which these are the ends of the ids."""
+        """Return what the last of some responses repeats, of which these are the ends of the ids.
+
+        What no earlier request kept about tools is what this one says.
+        """
         known = [self.later_echoes[one] for one in endings if one in self.later_echoes]
-        return known[-1] if known else self.echo
+        return {**self._tool_echo, **(known[-1] if known else self.echo)}
+
+    def followed_by(self, later: ClientRequest, endings: Sequence[str]) -> ClientRequest:
+        """Return the later request with what this one keeps: the echoes of earlier responses, and deletions.
+
+        `endings` are those of all responses of the turn but the first; the last is of the later request.
+        """
+        said = _without_previous(later.echo_after(()))
+        is_other = _without_previous(self.echo_after(endings[:-1])) != said
+        return replace(
+            later,
+            echo={**self._tool_echo, **self.echo} if is_other else self.echo,
+            later_echoes={**self.later_echoes, **({endings[-1]: said} if is_other else {})},
+            deleted_responses=self.deleted_responses,
+        )
+
+    @property
+    def _tool_echo(self) -> Mapping[str, Any]:
+        """What responses repeat about tools, in OpenAI's form."""
+        tools = [_echo_tool(one) for one in self.tools]
+        return {"tools": tools, "parallel_tool_calls": not self.single_calls}
 
     @property
     def tool_names(self) -> frozenset[str]:
@@ -70,6 +95,7 @@ class ClientRequest:
             "single_calls": self.single_calls,
             "echo": dict(self.echo),
             "later_echoes": dict(self.later_echoes),
+            "deleted_responses": list(self.deleted_responses),
             "heartbeat": self.heartbeat,
         }
         return {name: value for name, value in stored.items() if value} or None
@@ -93,8 +119,24 @@ class ClientRequest:
             single_calls=stored.get("single_calls", False),
             echo=stored.get("echo", {}),
             later_echoes=stored.get("later_echoes", {}),
+            deleted_responses=tuple(stored.get("deleted_responses", ())),
             heartbeat=stored.get("heartbeat", False),
         )
+
+
+def _without_previous(echo: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an echo without the response that the first one of a turn continues."""
+    return {name: value for name, value in echo.items() if name != "previous_response_id"}
+
+
+def _echo_tool(spec: ToolSpec) -> Mapping[str, Any]:
+    return {
+        "type": "function",
+        "name": spec.name,
+        "description": spec.description,
+        "parameters": dict(spec.schema),
+        "strict": False,
+    }
 
 
 def _parse_format(given: Mapping[str, Any] | None) -> OutputFormat | None:

@@ -14,11 +14,12 @@ from gateway.conversations.approvals import AlreadyDecided
 from gateway.conversations.questions import ANSWERED, CLIENT_TOOL, InvalidAnswer
 from gateway.conversations.submissions.submission import Submission
 from gateway.store.conversations import conversations, messages
-from gateway.store.turn_state import TurnState
+from gateway.store.turn_state import FINAL, TurnState
 from gateway.store.turns import approvals as store
 from gateway.store.turns import turn_requests
 from gateway.store.turns import turns as turn_store
 from gateway.store.turns.approvals import Approval
+from gateway.store.turns.turns import Turn
 from gateway.web.api import turns
 from gateway.web.compat import openai_ids
 from gateway.web.compat.openai_messages import InputMessage
@@ -112,20 +113,38 @@ async def _replace_request(
 
     Earlier responses of the turn still repeat what their own requests said.
     """
-    answered, endings = rounds[-1], round_endings(rounds)
+    answered = rounds[-1]
+    following = replace(
+        request,
+        called_tools=tuple(dict.fromkeys(one.args["name"] for one in answered)),
+        required_after=int((answered[0].usage or {}).get("requests", 0)),
+    )
     async with call.context.database.begin() as connection:
-        row = await turn_store.get(connection, call.account, turn)
-        before = ClientRequest.parse(row.request if row else None)
-        said = {name: value for name, value in request.echo.items() if name != "previous_response_id"}
-        is_other = before.echo_after(endings[:-1]) != said
-        following = replace(
-            request,
-            called_tools=tuple(dict.fromkeys(one.args["name"] for one in answered)),
-            required_after=int((answered[0].usage or {}).get("requests", 0)),
-            echo=before.echo,
-            later_echoes={**before.later_echoes, **({endings[-1]: said} if is_other else {})},
-        )
+        before = ClientRequest.parse(await turn_requests.get_locked(connection, turn))
+        following = before.followed_by(following, round_endings(rounds))
         await turn_requests.set_request(connection, turn, following.to_json() or {})
+
+
+async def delete_part(call: ApiCall[Any, Any], turn: Turn, after: str) -> None:
+    """Delete one response of a turn: the one after the call whose id ends so, or the first one.
+
+    The last response of a conversation without a name takes the conversation with it. The turn ends if the
+    response is its newest one.
+    """
+    async with call.context.database.begin() as connection:
+        conversation = await conversations.get(connection, call.account, turn.conversation)
+        request = ClientRequest.parse(await turn_requests.get_locked(connection, turn.id))
+        request = replace(request, deleted_responses=(*request.deleted_responses, after))
+        await turn_requests.set_request(connection, turn.id, request.to_json() or {})
+        rounds = to_rounds(await store.list_for_turn(connection, turn.id))
+        continued = [calls for calls in rounds if any(one.state == ANSWERED for one in calls)]
+        endings = ["", *round_endings(continued)]
+        left = set(endings).difference(request.deleted_responses)
+        alone = not left and await turn_requests.count_turns(connection, turn.conversation) == 1
+    if alone and conversation is not None and conversation.name is None and conversation.channel is None:
+        await call.services.conversation_deletion.delete(call.account, turn.conversation)
+    elif after == endings[-1] and turn.state not in FINAL:
+        await turns.cancel_turn(replace(call, path={"id": turn.id}))
 
 
 async def _save_files(

@@ -14,11 +14,9 @@ from pydantic import Field, StrictBool
 from delivery.errors import DeliveryError
 from gateway.agents.client_request import ClientRequest
 from gateway.agents.model.compaction import estimate_text_tokens
-from gateway.agents.port import ToolSpec
 from gateway.store.accounts import usage
-from gateway.store.conversations import conversations, messages
+from gateway.store.conversations import messages
 from gateway.store.turn_state import FINAL, TurnState
-from gateway.store.turns import turn_requests
 from gateway.store.turns import turns as store
 from gateway.store.turns.turns import Turn
 from gateway.web.api import turns
@@ -35,7 +33,7 @@ from gateway.web.compat.ask import (
     stream_sse,
     turn_events,
 )
-from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, until_client_calls
+from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, delete_part, until_client_calls
 from gateway.web.compat.openai_chat import finish_reason, render_error
 from gateway.web.compat.openai_files import uploaded_files
 from gateway.web.compat.openai_items import ResponseEncoder, load_part, user_item, with_referenced
@@ -54,9 +52,6 @@ FAILURE_TYPE = "invalid_request_error"
 
 CANCEL_SECONDS = 5.0
 """Seconds to wait for the end of a cancelled turn; a client that asks later sees it then."""
-
-DELETED = "deleted"
-"""The mark of a deleted response in its turn's request."""
 
 _CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """The reasons of an incomplete response, by the finish reason of a completion."""
@@ -157,7 +152,7 @@ class StoredResponse:
 
 async def create_response(call: ApiCall[ResponseCreate, NoContent]) -> ResponseObject | web.StreamResponse:
     """Start a turn; return its answer, a stream of it, or immediately when it runs in the background."""
-    asked, echo = await _submit(call), call.body.client_request().echo
+    asked, echo = await _submit(call), call.body.client_request().echo_after(())
     if call.body.stream:
         return await _stream(call, asked, turn_events(call, asked), after=0, echo=echo)
     if not call.body.background:
@@ -237,17 +232,9 @@ async def _wait_for_end(call: ApiCall[Any, Any], turn: Turn) -> None:
 
 
 async def delete_response(call: ApiCall[NoContent, NoContent]) -> ResponseDeleted:
-    """Delete a response, and its conversation if it has no name and no other turn."""
+    """Delete a response, and its conversation if it has no name and no other response."""
     found = await _require_response(call, call.path["id"])
-    turn = found.turn
-    async with call.context.database.begin() as connection:
-        conversation = await conversations.get(connection, call.account, turn.conversation)
-        alone = await turn_requests.count_turns(connection, turn.conversation) == 1
-        await turn_requests.set_request(connection, turn.id, {**(turn.request or {}), DELETED: True})
-    if alone and conversation is not None and conversation.name is None and conversation.channel is None:
-        await call.services.conversation_deletion.delete(call.account, turn.conversation)
-    elif turn.state not in FINAL:
-        await turns.cancel_turn(replace(call, path={"id": turn.id}))
+    await delete_part(call, found.turn, found.after)
     return ResponseDeleted(id=found.id)
 
 
@@ -285,7 +272,7 @@ def to_list(items: list[dict[str, Any]]) -> ItemList:
 async def _require_response(call: ApiCall[Any, Any], given: str) -> StoredResponse:
     turn, after = openai_ids.to_turn(given)
     found = await _require_turn(call, turn)
-    if (found.request or {}).get(DELETED):
+    if after in ClientRequest.parse(found.request).deleted_responses:
         raise _no_response()
     return StoredResponse(turn=found, after=after)
 
@@ -333,20 +320,8 @@ async def _to_response(
         output=part.output(shows_files=request.output_format is None),
         error={"type": FAILURE_TYPE, "code": TURN_FAILED, "message": error} if error else None,
         usage=_usage(part.tokens(answers)),
-        tools=[_tool(one) for one in request.tools],
-        parallel_tool_calls=not request.single_calls,
         **{**(part.echo(request) if echo is None else echo), **continued},
     )
-
-
-def _tool(spec: ToolSpec) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "name": spec.name,
-        "description": spec.description,
-        "parameters": dict(spec.schema),
-        "strict": False,
-    }
 
 
 def _usage(tokens: tuple[int, int] | None) -> ResponseUsage | None:

@@ -108,6 +108,36 @@ async def test_each_response_reports_its_part_of_the_turn(client: AsyncOpenAI, s
     assert [one.metadata for one in again] == [{"part": "0"}, {"part": "1"}, {"part": "2"}]
 
 
+async def are_kept(client: AsyncOpenAI, responses: list[Any]) -> list[bool]:
+    """Return which of some responses can be retrieved."""
+    found = []
+    for one in responses:
+        try:
+            found.append((await client.responses.retrieve(one.id)).id == one.id)
+        except openai.NotFoundError:
+            found.append(False)
+    return found
+
+
+async def test_each_response_of_a_turn_is_deleted_alone(client: AsyncOpenAI) -> None:
+    """The others stay, and it stays deleted when the turn goes on; the last one takes the conversation."""
+    parts = [await respond(client, stream=False, input="walk")]
+    for _ in range(2):
+        result = {"type": "function_call_output", "call_id": parts[-1].output[-1].call_id, "output": "done"}
+        parts.append(await respond(client, stream=False, input=[result]))
+        if len(parts) == 2:
+            await client.responses.delete(parts[0].id)
+            assert await are_kept(client, parts) == [False, True]
+    assert await are_kept(client, parts) == [False, True, True]
+    await client.responses.delete(parts[2].id)
+    assert await are_kept(client, parts) == [False, True, False]
+    place = parts[0].conversation.id
+    assert (await client.conversations.retrieve(place)).id == place
+    await client.responses.delete(parts[1].id)
+    with pytest.raises(openai.NotFoundError):
+        await client.conversations.retrieve(place)
+
+
 @pytest.mark.parametrize("form", ["completions", "responses"])
 async def test_the_turn_goes_on_with_what_the_next_request_says(
     client: AsyncOpenAI, model: OpenAIServer, form: str
@@ -132,6 +162,10 @@ async def test_the_turn_goes_on_with_what_the_next_request_says(
         result = {"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "done"}
         second = await create(input=[result], instructions="Be Bob.", tools=RESPONSE_TOOLS[1:])
         assert (second.instructions, [tool.name for tool in second.tools]) == ("Be Bob.", ["other"])
+        again = [await client.responses.retrieve(one.id) for one in (first, second)]
+        assert [(one.instructions, one.tools) for one in again] == [
+            (one.instructions, one.tools) for one in (first, second)
+        ]
     body = model.bodies[begin + 1]
     assert "Be Bob." in str(body["messages"][0])
     assert "Be Ann." not in str(body["messages"])
