@@ -130,6 +130,7 @@ def _maintenance_tasks(base: Foundation, services: Services) -> tuple[Background
             base.transactions.wake_soon,
             share=share,
             event_retention=timedelta(seconds=backing.settings.event_max_age),
+            call_days=backing.settings.retention.client_calls,
         ).run,
         services.schedule_firing.run,
         RetentionTask(backing.database, backing.settings.retention, share=share).run,

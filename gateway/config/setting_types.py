@@ -278,7 +278,10 @@ RetentionDays = Annotated[int, Field(ge=0, le=36500), AfterValidator(_retention_
 
 
 class RetentionSettings(FrozenSettings):
-    """Days after which old rows are deleted; 0 keeps them. Nothing that is unfinished is deleted."""
+    """Days after which old rows are deleted; 0 keeps them. Nothing that is unfinished is deleted.
+
+    `client_calls` is how long a turn may be unfinished because its client returns no results.
+    """
 
     turns: RetentionDays = Field(
         default=90, description="days ended turns, tool calls, approvals and jobs' output are kept; 0: always"
@@ -293,6 +296,12 @@ class RetentionSettings(FrozenSettings):
         default=400, description="days single usage records are kept; 0: always; totals stay"
     )
     audit: RetentionDays = Field(default=365, description="days the audit log is kept; 0: always")
+    client_calls: int = Field(
+        default=7,
+        ge=0,
+        le=36500,
+        description="days a turn waits for the results of its client's tools; 0: always",
+    )
 
 
 class VendorSettings(FrozenSettings):

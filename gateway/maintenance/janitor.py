@@ -38,13 +38,13 @@ DELETE_INTERVAL = 3600.0
 RETENTION = timedelta(days=30)
 """How long event keys and responses to repeated POSTs are kept; `RetentionTask` deletes the rest."""
 
-CALLS_KEPT = timedelta(days=7)
-"""How long a turn waits for the results of its client's tools. Clients that make structured output from the
-arguments of a call never return any."""
-
 
 class Janitor:
-    """Publishes wake-ups for unfinished turns and deliveries, and deletes rows past their retention."""
+    """Publishes wake-ups for unfinished turns and deliveries, and deletes rows past their retention.
+
+    A turn waits for the results of its client's tools for `call_days` (0: always). Clients that make
+    structured output from the arguments of a call never return any.
+    """
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class Janitor:
         *,
         share: WorkShare | None = None,
         event_retention: timedelta = timedelta(days=7),
+        call_days: int = 7,
         interval: float = INTERVAL,
     ) -> None:
         self._database = database
@@ -62,6 +63,7 @@ class Janitor:
         self._wake = wake
         self._share = share or WorkShare()
         self._event_retention = event_retention
+        self._call_days = call_days
         self._interval = interval
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -111,13 +113,14 @@ class Janitor:
             await self._reservations.release_expired()
 
     async def cancel_abandoned(self) -> None:
-        """Cancel turns that have waited for the results of their client's tools for longer than CALLS_KEPT.
+        """Cancel turns that have waited too long for the results of their client's tools.
 
         The rest of many is for the next pass, and so are those whose wake-up was lost.
         """
-        if not self._share.has_table("approvals"):
+        if not self._call_days or not self._share.has_table("approvals"):
             return
-        before, reason = utc_now() - CALLS_KEPT, f"no results of its client's tools in {CALLS_KEPT.days} days"
+        before = utc_now() - timedelta(days=self._call_days)
+        reason = f"no results of its client's tools in {self._call_days} days"
         async with self._database.begin() as connection:
             found = await approvals.list_turns_pending_only(
                 connection, CLIENT_TOOL, before=before, limit=BATCH_ROWS
