@@ -200,8 +200,8 @@ async def _add_items(
 ) -> list[dict[str, Any]]:
     """Add items to a conversation's state and to what its next turn gets; returns them."""
     now = rfc3339(utc_now())
-    spoken = [one for one in items if one.text]
-    added = [{"id": new_id("msg"), "role": one.role, "text": one.text, "time": now} for one in spoken]
+    spoken = [(one.role, one.marked_text) for one in items if one.marked_text]
+    added = [{"id": new_id("msg"), "role": role, "text": text, "time": now} for role, text in spoken]
     state["items"] = [*state.get("items", ()), *added]
     if len(json.dumps(state["items"])) > MAX_STATE:
         raise invalid_field("/items", f"at most {MAX_STATE} characters in all items that were added")

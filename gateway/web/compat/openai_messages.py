@@ -78,6 +78,16 @@ class InputContentPart(LenientRequest):
         return self.picture or (self.file.file_data if self.file else None) or ""
 
     @property
+    def mark(self) -> str:
+        """A line that stands for an image, audio or file whose content is left out; empty for other parts."""
+        if self.picture or (self.file and self.type == "input_image"):
+            return "(an image)"
+        if self.input_audio is not None:
+            return "(audio)"
+        named = self.file.filename if self.file else None
+        return (f"(a file: {named})" if named else "(a file)") if self.file else ""
+
+    @property
     def is_readable(self) -> bool:
         """Whether an agent can read the part."""
         return self.type in TEXT_PARTS or bool(self.text or self.url or (self.file and self.file.file_id))
@@ -110,6 +120,13 @@ class InputMessage(LenientRequest):
         if isinstance(self.content, str):
             return self.content
         return "\n".join(part.text for part in self.content or () if part.text)
+
+    @property
+    def marked_text(self) -> str:
+        """The message's text, with a line in place of each image and file."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(one for part in self.content or () if (one := part.text or part.mark))
 
     @property
     def field(self) -> str:

@@ -302,5 +302,5 @@ def _last(messages: Sequence[InputMessage], role: str) -> Sequence[InputMessage]
 
 def _quote(messages: Sequence[InputMessage]) -> str:
     """Return earlier messages with `> ` before each line, so that no line is taken for a command."""
-    lines = [f"{message.role}: {message.text}" for message in messages if message.text]
+    lines = [f"{message.role}: {message.marked_text}" for message in messages if message.marked_text]
     return "\n".join(f"> {line}" for whole in lines for line in whole.splitlines())

@@ -203,6 +203,31 @@ async def test_a_conversation_has_metadata_and_items(responses_gateway: Response
         await conversations.create(extra_body={"agent": "nobody"})
 
 
+async def test_images_and_files_of_earlier_messages_leave_a_line(
+    responses_gateway: ResponsesGateway,
+) -> None:
+    """It is in added items and in quoted messages, which are not lost if they have no text."""
+    parts: list[Any] = [
+        {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="},
+        {"type": "input_file", "filename": "plan.pdf", "file_data": "data:application/pdf;base64,JVBERi0="},
+    ]
+    earlier: list[Any] = [
+        {"role": "user", "content": parts[:1]},
+        {"role": "user", "content": [{"type": "input_text", "text": "and this"}, *parts[1:]]},
+        {"role": "assistant", "content": "seen"},
+    ]
+    client, model = responses_gateway.client, responses_gateway.model
+    made = await client.conversations.create()
+    added: Any = await client.conversations.items.create(made.id, items=earlier)
+    lines = ["(an image)", "and this\n(a file: plan.pdf)", "seen"]
+    assert [item.content[0].text for item in added.data] == lines
+    await client.responses.create(model="default", input="well?", conversation=made.id)
+    assert all(line in str(model.bodies[-1]["messages"][-1]["content"]) for line in lines)
+    await client.responses.create(model="default", input=[*earlier, {"role": "user", "content": "well?"}])
+    asked = str(model.bodies[-1]["messages"][-1]["content"])
+    assert "> user: (an image)\n> user: and this\n> (a file: plan.pdf)\n> assistant: seen" in asked
+
+
 async def test_single_items_are_shown_and_deleted_until_a_turn_has_them(
     responses_gateway: ResponsesGateway,
 ) -> None:
