@@ -35,23 +35,7 @@ async def _open(
 plugin = ChannelPlugin(
     name="discord",
     title="Discord",
-    features=frozenset(
-        {
-            ChannelFeature.EDIT,
-            ChannelFeature.DELETE,
-            ChannelFeature.EDITS,
-            ChannelFeature.TYPING,
-            ChannelFeature.UPLOAD,
-            ChannelFeature.DOWNLOAD,
-            ChannelFeature.BUTTONS,
-            ChannelFeature.PROMPTS,
-            ChannelFeature.REACT,
-            ChannelFeature.REACTIONS,
-            ChannelFeature.FIND,
-            ChannelFeature.IDEMPOTENT_SEND,
-            ChannelFeature.CONFIDENTIAL,
-        }
-    ),
+    features=frozenset(set(ChannelFeature) - {ChannelFeature.STREAM, ChannelFeature.STEPS}),
     limits=ChannelLimits(
         text=2000,
         upload_bytes=100 * 1024 * 1024,
@@ -59,6 +43,7 @@ plugin = ChannelPlugin(
         account_sends_per_second=50.0,
         typing_seconds=10.0,
         recognised_seconds=120.0,
+        is_thread_public=lambda address: "public_thread" in address.extras,
     ),
     settings=DiscordSettings,
     open=_open,

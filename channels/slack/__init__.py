@@ -32,10 +32,10 @@ plugin = ChannelPlugin(
     limits=ChannelLimits(
         text=4000,
         upload_bytes=50_000_000,
-        room_sends_per_second=1.0,
         account_sends_per_second=5.0,
         typing_seconds=60.0,
         measure=measure,
+        is_thread_public=lambda _address: True,
     ),
     settings=SlackSettings,
     open=_open,

@@ -9,6 +9,7 @@ from channels.inbox.adapter_modules import probe_of, simulator_of
 from channels.inbox.emoji import ALIASES
 from channels.message import ReactionEmoji
 from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
+from channels.telegram.payloads import DIRECT_TOPIC
 from channels.telegram.settings import TelegramSettings
 from channels.telegram.text import REACTIONS, is_group, measure
 from egress.guard import EgressGuard
@@ -59,6 +60,7 @@ plugin = ChannelPlugin(
         typing_seconds=5.0,
         measure=measure,
         is_group=is_group,
+        is_thread_public=lambda address: not (address.thread or "").startswith(DIRECT_TOPIC),
     ),
     settings=TelegramSettings,
     open=_open,

@@ -42,6 +42,7 @@ def outcome_for_error(
         content_refused=isinstance(error, Rejected),
         unauthorized=isinstance(error, Unauthorized),
         address_dead=isinstance(error, Undeliverable) and not isinstance(error, ThreadUndeliverable),
+        thread_dead=isinstance(error, ThreadUndeliverable),
     )
 
 

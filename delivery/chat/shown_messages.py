@@ -1,10 +1,12 @@
-"""Find the chat message of an earlier event, for a delivery that changes it."""
+"""Find the chat message of an earlier event, for a delivery that changes it or adds to it."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from channels.markup import close_fence, split
+from channels.port import ChannelLimits
 from delivery.database.engine import Database
 from delivery.database.tables import OPEN_DELIVERIES
 from delivery.deliveries import queries
@@ -39,3 +41,13 @@ def find_shown_in(database: Database) -> FindShown:
         return ShownMessage(platform_id=first.platform_id, is_open=first.state in OPEN_DELIVERIES)
 
     return find
+
+
+def append_below(shown: str, text: str, limits: ChannelLimits) -> str:
+    """Return the text that was visible, shortened to the length limit, with `text` below it."""
+    available = limits.text - limits.measure(text) - 2
+    if available <= 0:
+        return text
+    shown = close_fence(shown)
+    shortened = shown if limits.measure(shown) <= available else split(shown, available, limits.measure)[0]
+    return f"{shortened}\n\n{text}"

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -15,14 +16,15 @@ from channels.errors import (
     Ambiguous,
     ChannelError,
     Rejected,
+    ThreadUndeliverable,
     Undeliverable,
 )
-from channels.markup import close_fence, split
 from channels.message import Address, Button, Reply
 from channels.port import ChannelFeature, ChannelLimits, Sender
+from delivery.chat.dead_threads import DeadThreads, NameThread, no_name
 from delivery.chat.outcomes import outcome_for_error, refusal_notice
 from delivery.chat.rate_limit import RateLimiter, SendPriority
-from delivery.chat.shown_messages import FindShown, nothing_shown
+from delivery.chat.shown_messages import FindShown, append_below, nothing_shown
 from delivery.database.clock import utc_now
 from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.attempt import AmbiguityPolicy
@@ -135,6 +137,7 @@ class ChatSink(Sink):
         claim_unfinished: ClaimUnfinished = _no_unfinished,
         attach: AttachFile = _no_files,
         find_shown: FindShown = nothing_shown,
+        name_thread: NameThread = no_name,
         send_seconds: float = SEND_SECONDS,
         rate_wait_seconds: float = RATE_WAIT_SECONDS,
     ) -> None:
@@ -144,6 +147,7 @@ class ChatSink(Sink):
         self._claim_unfinished = claim_unfinished
         self._attach = attach
         self._find_shown = find_shown
+        self._dead_threads = DeadThreads(name_thread)
         self._send_seconds = send_seconds
         self._rate_wait_seconds = rate_wait_seconds
 
@@ -169,8 +173,10 @@ class ChatSink(Sink):
         if isinstance(claimed, Outcome):
             return claimed
         if claimed.shown:
-            part = replace(part, text=_append_below(claimed.shown, part.text, bot.limits))
-        return await self._send_part(bot, address, replace(delivery, platform_id=claimed.platform_id), part)
+            part = replace(part, text=append_below(claimed.shown, part.text, bot.limits))
+        delivery = replace(delivery, platform_id=claimed.platform_id)
+        send = partial(self._send_part, bot)
+        return await self._dead_threads.send_or_move(send, bot.limits, address, delivery, part)
 
     async def _claim_visible(
         self, bot: ConnectedBot, address: Address, delivery: Delivery, part: Part
@@ -236,7 +242,7 @@ class ChatSink(Sink):
         return unfinished
 
     async def _send_part(
-        self, bot: ConnectedBot, address: Address, delivery: Delivery, part: Part
+        self, bot: ConnectedBot, address: Address, part: Part, delivery: Delivery
     ) -> Outcome:
         if part.file is not None:
             earlier = await self._find_sent(bot, address, delivery)
@@ -283,6 +289,8 @@ class ChatSink(Sink):
         try:
             async with asyncio.timeout(self._send_seconds):
                 sent = await bot.sender.edit(address, platform_id, reply)
+        except ThreadUndeliverable as error:
+            return outcome_for_error(error, bot.rate_limiter, address, repeatable=True)
         except (Rejected, Undeliverable):
             return None  # a person may have deleted the message; a send finds out whether more is wrong
         except TimeoutError:
@@ -322,7 +330,7 @@ class ChatSink(Sink):
                 return Outcome(kind=OutcomeKind.RETRY, detail=_TIMED_OUT)
             except ChannelError as error:
                 outcome = outcome_for_error(error, bot.rate_limiter, address, repeatable=True)
-                return replace(outcome, address_dead=False)
+                return replace(outcome, address_dead=False, thread_dead=False)
         return Outcome(kind=OutcomeKind.DELIVERED)
 
     async def _find_sent(self, bot: ConnectedBot, address: Address, delivery: Delivery) -> Outcome | None:
@@ -365,16 +373,6 @@ def _supported_buttons(
 
 def _retry_later(retry_after: float, why: str) -> Outcome:
     return Outcome(kind=OutcomeKind.RETRY, detail=why, retry_after=retry_after, pause_destination=True)
-
-
-def _append_below(shown: str, text: str, limits: ChannelLimits) -> str:
-    """Return the text that was visible, shortened to the length limit, with `text` below it."""
-    available = limits.text - limits.measure(text) - 2
-    if available <= 0:
-        return text
-    shown = close_fence(shown)
-    shortened = shown if limits.measure(shown) <= available else split(shown, available, limits.measure)[0]
-    return f"{shortened}\n\n{text}"
 
 
 def _is_deduplicated(bot: ConnectedBot, first: datetime, now: datetime) -> bool:

@@ -44,6 +44,8 @@ class Outcome:
     unauthorized: bool = False
     """The receiver refuses the credentials of the sender."""
     address_dead: bool = False
+    thread_dead: bool = False
+    """The thread accepts nothing any more, and nothing was sent there; its room may."""
     disable_endpoint: bool = False
     status: int | None = None
     excerpt: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, closing, suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from delivery.broker.port import WorkQueue
@@ -38,6 +39,7 @@ from gateway.ingress.refused_credentials import CredentialCheckingSink
 from gateway.instrumentation import InstrumentedSink
 from gateway.observability.tracing.propagation import TraceContextPropagator
 from gateway.records import webhooks
+from gateway.store.conversations import conversations
 
 SEQ_TIMEOUT = 1.0
 """Seconds that a webhook waits for its event's `seq`; after a restart it may be sent without it."""
@@ -64,6 +66,7 @@ async def delivery_workers(
         claim_unfinished=drafts.claim_unfinished,
         attach=attach,
         find_shown=find_shown_in(backing.database),
+        name_thread=partial(_title_of, backing.database),
     )
     checked_sink = DeletionCheckingSink(
         CredentialCheckingSink(chat_sink, channel_supervisor.note_credentials), backing.database
@@ -131,6 +134,13 @@ async def _with_seq(relay: Relay, delivery: Delivery) -> bytes:
     event = Event.decode(delivery.body)
     seq = await relay.get_seq(event, timeout=SEQ_TIMEOUT)
     return delivery.body if seq is None else event.encode(seq)
+
+
+async def _title_of(database: Database, conversation: str) -> str:
+    """Return the title of a conversation, by which people know a thread that is gone."""
+    async with database.read() as connection:
+        found = await conversations.get_by_id(connection, conversation)
+    return (found.title if found else None) or ""
 
 
 def _webhook_targets(backing: BackingServices) -> Callable[[str], Coroutine[Any, Any, WebhookTarget | None]]:

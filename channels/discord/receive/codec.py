@@ -46,6 +46,7 @@ from channels.message import (
 from channels.receiving.descriptions import describe_poll, describe_stickers
 
 THREAD_TYPES = frozenset({10, 11, 12})
+PRIVATE_THREAD = 12
 MESSAGE_TYPES = frozenset({0, 19})
 """Types of messages that users write: a plain one and a reply."""
 
@@ -308,9 +309,13 @@ def _room_kind(guild: str | None) -> RoomKind:
 
 
 def _address(location: payloads.Channel | None, channel_id: str, guild: str | None, channel: str) -> Address:
-    """Return the address; the server's id later tells a removed bot from a missing permission."""
+    """Return the address; the server's id later tells a removed bot from a missing permission.
+
+    Everyone who can read the channel can read a public thread.
+    """
     extras = {"guild": guild} if guild else {}
     if location is not None and location.type in THREAD_TYPES and location.parent_id:
+        extras |= {} if location.type == PRIVATE_THREAD else {"public_thread": "1"}
         return Address(channel=channel, room=location.parent_id, thread=channel_id, extras=extras)
     return Address(channel=channel, room=channel_id, extras=extras)
 

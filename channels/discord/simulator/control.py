@@ -27,6 +27,7 @@ _CHANNEL_ACTIONS = (
     "forum_post",
     "archive",
     "lock",
+    "delete_thread",
     "kick",
     "readmit",
     "deny",

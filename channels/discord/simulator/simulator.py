@@ -119,6 +119,12 @@ class Simulator(UserActions):
         changed.is_locked = locked
         await self.sessions.emit("THREAD_UPDATE", changed.raw)
 
+    async def delete_thread(self, thread: int) -> None:
+        """Delete a thread with its messages."""
+        deleted = self.world.delete(str(thread))
+        known = {name: deleted.raw[name] for name in ("id", "guild_id", "parent_id", "type")}
+        await self.sessions.emit("THREAD_DELETE", known)
+
     async def push(self, name: str, content: Any) -> None:
         """Dispatch an event with any content, even a malformed one."""
         await self.sessions.emit(name, content)

@@ -160,6 +160,11 @@ class World:
             self.channels[name] = SimulatedChannel(name, PRIVATE)
         return self.channels[name]
 
+    def delete(self, number: str) -> SimulatedChannel:
+        """Delete a channel with its messages, and return it."""
+        self.bot_messages = [raw for raw in self.bot_messages if raw["channel_id"] != number]
+        return self.channels.pop(number)
+
     def guild(self, number: str) -> Raw:
         """Return a server with its channels and active threads."""
         inside = [one for one in self.channels.values() if one.guild == number and one.is_listed]

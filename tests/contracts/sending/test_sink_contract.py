@@ -122,7 +122,7 @@ async def test_an_unknown_target_is_an_outcome(harness: SinkHarness) -> None:
         (Ambiguous("x"), Outcome(kind=OutcomeKind.AMBIGUOUS, uncertain=True)),
         (NotPermitted("Send Messages"), Outcome(kind=OutcomeKind.OPERATOR)),
         (Undeliverable("x"), Outcome(kind=OutcomeKind.GIVE_UP, address_dead=True)),
-        (ThreadUndeliverable("x"), Outcome(kind=OutcomeKind.GIVE_UP)),
+        (ThreadUndeliverable("x"), Outcome(kind=OutcomeKind.GIVE_UP, thread_dead=True)),
         (Rejected("x"), Outcome(kind=OutcomeKind.GIVE_UP, content_refused=True)),
         (Unauthorized("x"), Outcome(kind=OutcomeKind.OPERATOR, unauthorized=True)),
         (ConnectedElsewhere("x"), Outcome(kind=OutcomeKind.OPERATOR)),

@@ -1,19 +1,21 @@
-"""A thread that was deleted or locked accepts no message; the room's other threads still get theirs."""
+"""A thread was deleted or locked: its room gets its answers, and the other threads theirs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from channels.discord.simulator.run import simulate as simulate_discord
+from channels.slack.simulator import Simulator
 from channels.slack.simulator.run import simulate as simulate_slack
+from channels.telegram.simulator import simulate as simulate_telegram
 from gateway_process import GatewayProcess, channel_env, gateway
 from turn_requests import poll_until
 
 SLACK_ROOM = "C0ROOM"
 DISCORD_ROOM = 4004
+GROUP = -1001234567890
 WAIT_FOR_FILE = "while [ ! -e go ]; do sleep 0.1; done; echo pigeon"
 
 
@@ -24,9 +26,10 @@ async def write_file(process: GatewayProcess, name: str) -> None:
         assert answer.status < 300, await answer.text()
 
 
-def has_dead(found: dict[str, Any]) -> bool:
-    """Return whether a delivery was given up."""
-    return any(one["state"] == "dead" for one in found["items"])
+def moved_texts(platform: Simulator, word: str) -> list[str]:
+    """Return the texts with a word that are in no thread."""
+    posts = platform.messages(SLACK_ROOM)
+    return [post.text for post in posts if word in post.text and post.thread is None]
 
 
 @pytest.mark.parametrize("code", ["restricted_action_thread_locked", "cannot_reply_to_message"])
@@ -40,7 +43,7 @@ async def test_a_locked_thread_of_slack_silences_no_other(tmp_path: Path, code: 
             await platform.wait_until(lambda: bool(platform.messages(SLACK_ROOM)), seconds=30)
             await platform.fail(code, times=1, method="chat.postMessage")
             await platform.say(SLACK_ROOM, "<@U0BOT> !echo locked")
-            await poll_until(process, "/deliveries", has_dead)
+            await platform.wait_until(lambda: bool(moved_texts(platform, "locked")), seconds=30)
             await write_file(process, "go")
             await platform.wait_until(
                 lambda: any(
@@ -49,6 +52,8 @@ async def test_a_locked_thread_of_slack_silences_no_other(tmp_path: Path, code: 
                 ),
                 seconds=30,
             )
+            (moved,) = moved_texts(platform, "locked")
+    assert moved.startswith("For the thread !echo locked, which accepts no more messages:")
 
 
 async def test_a_deleted_thread_of_discord_silences_no_other(tmp_path: Path) -> None:
@@ -62,10 +67,42 @@ async def test_a_deleted_thread_of_discord_silences_no_other(tmp_path: Path) -> 
             await platform.say(DISCORD_ROOM, f"{bot} !{WAIT_FOR_FILE}")
             await platform.say(thread, f"{bot} !while [ ! -e gone ]; do sleep 0.1; done; echo gone")
             await poll_until(process, "/turns?state=running", lambda found: len(found["items"]) == 2)
-            platform.world.channels.pop(str(thread))
+            await platform.delete_thread(thread)
             await write_file(process, "gone")
-            await poll_until(process, "/deliveries", has_dead)
+            (moved,) = await platform.wait_for_messages(1, chat=DISCORD_ROOM, seconds=30)
             await write_file(process, "go")
-            await platform.wait_until(
-                lambda: any("pigeon" in post.text for post in platform.messages()), seconds=30
-            )
+            *_, other = await platform.wait_for_messages(2, chat=DISCORD_ROOM, seconds=30)
+    assert moved.text.startswith("For the thread `!while")
+    assert ("gone" in moved.text, "pigeon" in other.text) == (True, True)
+
+
+async def test_a_private_thread_of_discord_stays_private(tmp_path: Path) -> None:
+    """Its channel has other readers, so the answer is dead."""
+    async with simulate_discord() as platform:
+        await platform.server_channel(DISCORD_ROOM)
+        thread = await platform.thread(DISCORD_ROOM)
+        platform.world.channel(thread).kind = 12
+        async with gateway(tmp_path / "data", env=channel_env("discord", platform.settings())) as process:
+            await platform.say(thread, f"<@{platform.world.bot['id']}> !{WAIT_FOR_FILE}")
+            await poll_until(process, "/turns?state=running", lambda found: bool(found["items"]))
+            await platform.delete_thread(thread)
+            await write_file(process, "go")
+            await poll_until(process, "/deliveries?state=dead", lambda found: bool(found["items"]))
+            assert platform.messages(DISCORD_ROOM) == []
+
+
+async def test_a_group_gets_a_jobs_result_for_a_deleted_topic(tmp_path: Path) -> None:
+    """It is in the general topic, once, below a line that names the topic's conversation."""
+    async with simulate_telegram() as platform:
+        await platform.group(GROUP, forum=True)
+        topic = await platform.topic(GROUP)
+        async with gateway(tmp_path / "data", env=channel_env("telegram", platform.settings())) as process:
+            await platform.say(GROUP, f"@dovecote_bot !&{WAIT_FOR_FILE}", thread=topic)
+            await platform.wait_for_messages(1, chat=GROUP, seconds=30)
+            await platform.delete_topic(GROUP, topic)
+            await write_file(process, "go")
+            *_, result = await platform.wait_for_messages(2, chat=GROUP, seconds=30)
+            await poll_until(process, "/deliveries?state=delivered", lambda found: len(found["items"]) == 2)
+            posts = [post.text for post in platform.messages(GROUP)]
+    assert (len(posts), result.thread) == (2, None), posts
+    assert ("exit code 0" in result.text, result.text.startswith("For the thread !&while")) == (True, True)
