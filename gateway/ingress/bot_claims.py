@@ -23,7 +23,8 @@ class BotClaims:
     """The channels that could receive for each bot. Of those of one bot the first that was created receives.
 
     So each replica comes to the same answer, and so does each start. A channel has no claim while it is
-    paused, or while its platform refuses it.
+    paused, or while its platform refuses it. One that can send and not receive yields to the others until its
+    record changes; if all of them yield, the one that has yielded first tries again.
     """
 
     def __init__(self) -> None:
@@ -31,6 +32,9 @@ class BotClaims:
         self._channels: defaultdict[str, dict[str, tuple[datetime, str]]] = defaultdict(dict)
         self._known: defaultdict[str, dict[str, Record]] = defaultdict(dict)
         """All channels that had a bot, also paused and deleted ones, as long as one of them exists."""
+        self._yielded: dict[str, tuple[int, str]] = {}
+        """Why channels cannot receive, with a number that counts up."""
+        self._yields = 0
         self._changed = asyncio.Event()
 
     def claim(self, record: Record, bot: str) -> None:
@@ -52,6 +56,7 @@ class BotClaims:
         bot = self._bots.pop(channel, None)
         if bot is None:
             return
+        self._yielded.pop(channel, None)
         del self._channels[bot][channel]
         if not self._channels[bot]:
             del self._channels[bot]
@@ -64,13 +69,29 @@ class BotClaims:
         for bot in [one for one, known in self._known.items() if known.keys().isdisjoint(channels)]:
             del self._known[bot]
 
+    def yield_to_others(self, channel: str, why: str) -> None:
+        """Let the other channels of a channel's bot receive before it, because it cannot."""
+        if channel in self._bots:
+            self._yields += 1
+            self._yielded[channel] = (self._yields, why)
+            self._report_change()
+
+    def end_yielding(self, channel: str) -> None:
+        """Let a channel receive before those that were created later again, because it has changed."""
+        if self._yielded.pop(channel, None) is not None:
+            self._report_change()
+
+    def why_yielded(self, channel: str) -> str:
+        """Return why a channel lets others receive before it, or an empty text."""
+        return self._yielded.get(channel, (0, ""))[1]
+
     def rival(self, channel: str) -> str | None:
         """Return the other channel that receives for a channel's bot, or None."""
         bot = self._bots.get(channel)
         if bot is None:
             return None
         claims = self._channels[bot]
-        first = min(claims, key=claims.__getitem__)
+        first = min(claims, key=lambda one: (self._yielded.get(one, (0, ""))[0], claims[one]))
         return None if first == channel else first
 
     def others(self, channel: str) -> Collection[Record]:

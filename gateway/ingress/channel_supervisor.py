@@ -184,6 +184,7 @@ class ChannelSupervisor(OpenChannels):
             is_paused=config.paused,
         )
         self._channels[record.id] = task
+        self._claims.end_yielding(record.id)
         self._claim(task)
         task.task = asyncio.create_task(self._supervise(task))
 
@@ -261,6 +262,8 @@ class ChannelSupervisor(OpenChannels):
                     try:
                         await self._receive(channel, connection)
                     except Exception as error:  # noqa: BLE001 - the outermost loop of a channel
+                        if isinstance(error, ChannelError) and error.remedy == "operator":
+                            self._claims.yield_to_others(channel.record.id, str(error))
                         await self._wait_after(error, channel, retries)
             except Exception as error:  # noqa: BLE001 - the others must go on
                 channel.connection = None

@@ -43,8 +43,8 @@ CHANNEL_STATES = ("receiving", "standby", "paused", "stalled", "trouble", "open"
 `trouble` is an error, or refused credentials; `stalled` is a minute without receiving.
 """
 
-SHARED_BOT = "is the same bot or page, and receives for it because it was created first"
-"""Why a channel only sends, after the name of the other channel."""
+SHARED_BOT = "is the same bot or page, and receives for it because"
+"""Why a channel only sends, after the name of the other channel and before the reason."""
 
 SHARED_BOT_REMEDY = "delete or pause one of the two, or give this one a bot of its own"
 
@@ -269,7 +269,8 @@ class OpenChannels:
         other = self._channels.get(rival)
         is_own = other is not None and other.record.account == task.record.account
         name = f"channel {other.record.name!r}" if other and is_own else "a channel of this gateway"
-        return f"{name} {SHARED_BOT}"
+        refusal = self._claims.why_yielded(channel)
+        return f"{name} {SHARED_BOT} {f'this one cannot: {refusal}' if refusal else 'it was created first'}"
 
     def _state_of(self, channel: ChannelTask) -> str:
         if self._is_stalled(channel):

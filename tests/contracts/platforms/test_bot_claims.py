@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,16 @@ from channel_replicas import ChannelReplicas, make_replicas, until
 from channels.message import Message
 from channels.port import ChannelPlugin, WebhookRequest
 from channels.registry import built_in
+from channels.slack.simulator.run import simulate as simulate_slack
 from channels.testing.rig import WebhookRig
 from channels.zalo.simulator import simulate as simulate_zalo
 from channels.zalo.simulator.simulator import oa_headers
 from delivery.database.engine import Database
+from gateway.ingress.bot_claims import BotClaims
 from gateway.ingress.channel_supervisor import ChannelSupervisor
+from gateway.store.accounts.records import Record
+
+DIRECT = "D0ADA"
 
 
 @pytest.fixture
@@ -161,3 +167,58 @@ def test_a_slack_app_is_named_by_its_secret_too() -> None:
     settings: dict[str, Any] = {"mode": "http", "client_id": "1.2", "signing_secret": "a-signing-secret"}
     own, others = (plugin.settings(**settings | {"client_secret": secret}) for secret in ("own", "guessed"))
     assert plugin.account(own) != plugin.account(others)
+
+
+async def test_a_channel_that_cannot_receive_yields_to_the_next(database: Database, tmp_path: Path) -> None:
+    """Its bot token is valid, so that it sends; once its settings are changed it is the first again."""
+    plugin = built_in()["slack"]
+    async with simulate_slack() as platform:
+        good = platform.settings()
+        replicas = await make_replicas(database, tmp_path, "slack", {**good, "app_token": "xapp-1-wrong"})
+        async with replicas.run_replica() as board:
+            await until(lambda: board.status(replicas.channel)[0] == "trouble")
+            further = await replicas.add(board, {"kind": plugin.name, "agent": "main", "settings": good})
+            await until(lambda: board.status(further.id)[0] == "receiving")
+            await until(lambda: "same bot" in board.status(replicas.channel)[1])
+            state, why = board.status(replicas.channel)
+            assert (state, "apps.connections.open: invalid_auth" in why, "created first" in why) == (
+                "trouble",
+                True,
+                False,
+            )
+            await platform.say(DIRECT, "one")
+            await until(lambda: _texts(replicas, "further") == ["one"])
+            by_posts = platform.settings(mode="http", signing_secret="a-signing-secret-of-slack")
+            await replicas.patch(board, {"settings": by_posts})
+            await until(lambda: board.status(replicas.channel)[0] == "receiving")
+            await until(lambda: board.status(further.id)[0] == "trouble")
+            assert "created first" in board.status(further.id)[1]
+
+
+def test_channels_that_all_cannot_receive_take_turns() -> None:
+    """The one that has tried last is the last to try again."""
+    claims = BotClaims()
+    first, second = (_record(number) for number in (1, 2))
+    for record in (first, second):
+        claims.claim(record, "slack:B")
+    assert (claims.rival("chn_1"), claims.rival("chn_2")) == (None, "chn_1")
+    claims.yield_to_others("chn_1", "refused")
+    assert (claims.rival("chn_1"), claims.rival("chn_2")) == ("chn_2", None)
+    claims.yield_to_others("chn_2", "refused too")
+    assert (claims.rival("chn_1"), claims.rival("chn_2")) == (None, "chn_1")
+    claims.end_yielding("chn_2")
+    assert (claims.rival("chn_1"), claims.why_yielded("chn_1")) == ("chn_2", "refused")
+    claims.release("chn_2")
+    assert claims.rival("chn_1") is None, "the only one tries again"
+
+
+def _record(number: int) -> Record:
+    return Record(
+        id=f"chn_{number}",
+        account="acc_1",
+        kind="channel",
+        name=f"channel-{number}",
+        config={},
+        created_at=datetime(2026, 1, number, tzinfo=UTC),
+        updated_at=datetime(2026, 1, number, tzinfo=UTC),
+    )
