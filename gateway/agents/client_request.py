@@ -119,7 +119,7 @@ class ClientRequest:
             single_calls=stored.get("single_calls", False),
             echo=stored.get("echo", {}),
             later_echoes=stored.get("later_echoes", {}),
-            deleted_responses=tuple(stored.get("deleted_responses", ())),
+            deleted_responses=_parse_deleted(stored),
             heartbeat=stored.get("heartbeat", False),
         )
 
@@ -137,6 +137,11 @@ def _echo_tool(spec: ToolSpec) -> Mapping[str, Any]:
         "parameters": dict(spec.schema),
         "strict": False,
     }
+
+
+def _parse_deleted(stored: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the deleted responses; earlier versions marked the turn, which mostly had one."""
+    return tuple(stored.get("deleted_responses", [""] if stored.get("deleted") else []))
 
 
 def _parse_format(given: Mapping[str, Any] | None) -> OutputFormat | None:
