@@ -7,26 +7,20 @@ import re
 from hashlib import sha256
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
+from pydantic import Field, SecretStr, StringConstraints, model_validator
 
+from channels.inbox.settings import matching
 from channels.settings import ChannelSettings
 from egress.urls import EndpointUrl, SocketUrl, endpoint
 
 _TOKEN = re.compile(r"[A-Za-z0-9_.~:=+/-]{1,256}")
-
-
-def _check_token(token: SecretStr) -> SecretStr:
-    if not _TOKEN.fullmatch(token.get_secret_value()):
-        raise ValueError(
-            "token must be one word of letters, digits, dots and dashes, without `Bot ` before it"
-        )
-    return token
+_HINT = "token must be one word of letters, digits, dots and dashes, without `Bot ` before it"
 
 
 class DiscordSettings(ChannelSettings):
     """Settings of a Discord bot: the token, and in interactions mode the application's public key."""
 
-    token: Annotated[SecretStr, AfterValidator(_check_token)] = Field(
+    token: Annotated[SecretStr, matching(_TOKEN, _HINT)] = Field(
         description="From the Developer Portal: Bot, Reset Token."
     )
     mode: Literal["gateway", "interactions"] = Field(

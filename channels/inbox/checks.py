@@ -30,6 +30,15 @@ def refused(subject: str, error: ChannelError, *, operator: str, retry: str = RE
     return check(subject, "", problem=str(error), remedy=remedies[error.remedy])
 
 
+async def problem_of(call: Awaitable[object], *, expected: str = "") -> str:
+    """Await a call and return the text of its ChannelError; "" without one, or if it is the expected text."""
+    try:
+        await call
+    except ChannelError as error:
+        return "" if str(error) == expected else str(error)
+    return ""
+
+
 def probe_with(
     connect: Callable[[Any, EgressGuard], AbstractAsyncContextManager[A]],
     identify: Callable[[A], Awaitable[str]],

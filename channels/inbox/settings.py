@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
 from typing import Annotated, Literal, Self
 
@@ -20,6 +21,17 @@ def _check_secret(secret: SecretStr) -> SecretStr:
     if len(text.strip()) < 8 or not text.isascii() or not text.isprintable():  # noqa: PLR2004
         raise ValueError("must have at least 8 characters, all of them printable ASCII")
     return secret
+
+
+def matching(pattern: re.Pattern[str], problem: str) -> AfterValidator:
+    """Return a validator that refuses a secret that does not match a pattern as a whole."""
+
+    def check_match(secret: SecretStr) -> SecretStr:
+        if not pattern.fullmatch(secret.get_secret_value()):
+            raise ValueError(problem)
+        return secret
+
+    return AfterValidator(check_match)
 
 
 PlatformId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$"), BeforeValidator(_as_text)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from channels.errors import ChannelError
-from channels.inbox.checks import check, wants_check
+from channels.inbox.checks import check, problem_of, wants_check
 from channels.port import CheckResult
 from channels.slack.api import Api, connect
 from channels.slack.payloads import Bot
@@ -17,7 +17,7 @@ _OAUTH = "https://api.slack.com/apps: your app, OAuth & Permissions"
 async def probe(settings: SlackSettings, guard: EgressGuard) -> tuple[CheckResult, ...]:
     """Check a configured app without sending a message; return one result per check."""
     async with connect(settings, guard) as api:
-        findings = await _token_checks(api) if settings.bot_token else [_installation_check()]
+        findings = await (_token_checks(api) if settings.bot_token else _installation_checks(api))
         findings.append(await _socket_check(api) if settings.mode == "socket" else _http_check())
     return tuple(findings)
 
@@ -31,12 +31,18 @@ async def _token_checks(api: Api) -> list[CheckResult]:
     return [_identity_check(bot), _scopes_check(scopes)]
 
 
-def _installation_check() -> CheckResult:
-    return check(
-        "installation",
+async def _installation_checks(api: Api) -> list[CheckResult]:
+    """Exchange a code that was never given out: Slack names what is wrong with the id or the secret."""
+    call = api.call("oauth.v2.access", {**api.settings.app_credentials, "code": "dovecote-check"})
+    problem = await problem_of(call, expected="oauth.v2.access: invalid_code")
+    detail = "Slack refuses neither of them; only an installation proves the secret"
+    remedy = "copy both from https://api.slack.com/apps: your app, Basic Information; check base_url"
+    how = (
         "workspaces install the app at /slack/install; check on Slack's page that the redirect URL "
-        "ends in /slack/oauth_redirect (of several apps: /channels/ID/install and /channels/ID/oauth)",
+        "ends in /slack/oauth_redirect (of several apps: /channels/ID/install and /channels/ID/oauth)"
     )
+    credentials = check("client id and secret", detail, problem=problem, remedy=remedy)
+    return [credentials, check("installation", how)]
 
 
 def _identity_check(bot: Bot) -> CheckResult:
@@ -58,15 +64,12 @@ def _scopes_check(scopes: frozenset[str] | None) -> CheckResult:
 
 
 async def _socket_check(api: Api) -> CheckResult:
-    try:
-        await api.socket_url()
-    except ChannelError as error:
-        remedy = (
-            "https://api.slack.com/apps: your app, Socket Mode: enable it; Basic Information, "
-            "App-Level Tokens: create one with connections:write (xapp-…)"
-        )
-        return check("socket mode", "", problem=str(error), remedy=remedy)
-    return check("socket mode", "the app-level token opens a socket")
+    problem = await problem_of(api.socket_url())
+    remedy = (
+        "https://api.slack.com/apps: your app, Socket Mode: enable it; Basic Information, "
+        "App-Level Tokens: create one with connections:write (xapp-…)"
+    )
+    return check("socket mode", "the app-level token opens a socket", problem=problem, remedy=remedy)
 
 
 def _http_check() -> CheckResult:

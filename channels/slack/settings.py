@@ -8,16 +8,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from channels.inbox.settings import ReactionSettings, Secret
+from channels.inbox.settings import ReactionSettings, Secret, matching
 from egress.urls import EndpointUrl
 
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]{1,512}")
-
-
-def _check_token(token: SecretStr) -> SecretStr:
-    if not _TOKEN.fullmatch(token.get_secret_value()):
-        raise ValueError("a Slack token consists of letters, digits and dashes, such as xoxb-… or xapp-…")
-    return token
+_HINT = "a Slack token consists of letters, digits and dashes, such as xoxb-… or xapp-…"
 
 
 def _with_slash(url: EndpointUrl) -> EndpointUrl:
@@ -25,7 +20,7 @@ def _with_slash(url: EndpointUrl) -> EndpointUrl:
     return EndpointUrl(f"{url}/")
 
 
-Token = Annotated[SecretStr, AfterValidator(_check_token)]
+Token = Annotated[SecretStr, matching(_TOKEN, _HINT)]
 
 
 class SlackSettings(ReactionSettings):

@@ -5,19 +5,14 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
 
-from channels.inbox.settings import PlatformId, PostedSettings, Secret
+from channels.inbox.settings import PlatformId, PostedSettings, Secret, matching
 from egress.urls import EndpointUrl, endpoint
 
 TEXT_LIMIT = 2000
 _TOKEN = re.compile(r"[0-9]{1,30}:[A-Za-z0-9_.~-]{1,256}")
-
-
-def _check_token(token: SecretStr) -> SecretStr:
-    if not _TOKEN.fullmatch(token.get_secret_value()):
-        raise ValueError("token is not a bot token: copy it from Zalo Bot Manager (number, colon, key)")
-    return token
+_HINT = "token is not a bot token: copy it from Zalo Bot Manager (number, colon, key)"
 
 
 class ZaloSettings(PostedSettings):
@@ -26,7 +21,7 @@ class ZaloSettings(PostedSettings):
     platform: Literal["bot", "oa"] = Field(
         default="bot", description="`bot`: Zalo Bot Platform; `oa`: Official Account."
     )
-    token: Annotated[SecretStr, AfterValidator(_check_token)] | None = Field(
+    token: Annotated[SecretStr, matching(_TOKEN, _HINT)] | None = Field(
         default=None, description="The bot's token; required for `bot`."
     )
     mode: Literal["polling", "webhook"] = Field(

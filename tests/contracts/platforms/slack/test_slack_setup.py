@@ -66,6 +66,18 @@ async def test_http_mode_asks_for_no_socket(simulator: Simulator) -> None:
     assert not [call for call in simulator.calls if call[0] == "apps.connections.open"]
 
 
+@pytest.mark.parametrize("name", ["client_id", "client_secret"])
+async def test_a_wrong_client_id_or_secret_is_reported(simulator: Simulator, name: str) -> None:
+    """No workspace has installed the app yet; Slack refuses the id or secret and not the code."""
+    right = await found(simulator.app_settings())
+    wrong = await found(simulator.app_settings(**{name: "9.9"}))
+    assert list(right) == ["client id and secret", "installation", "socket mode"]
+    assert all(one.ok for one in right.values())
+    finding = wrong["client id and secret"]
+    assert (finding.ok, finding.detail) == (False, "oauth.v2.access: bad_client_secret")
+    assert "Basic Information" in finding.remedy
+
+
 async def test_a_persons_token_is_distinguished_from_a_bots() -> None:
     """It would speak in the person's name."""
 
