@@ -24,7 +24,7 @@ from gateway.cli.commands.files import files
 from gateway.cli.commands.jobs import approvals, deliveries, jobs
 from gateway.cli.commands.memories import memories, persons
 from gateway.cli.commands.sandboxes import sandboxes
-from gateway.cli.commands.schedules import schedules
+from gateway.cli.commands.schedules import schedules, triggers
 from gateway.cli.commands.status import show_status
 from gateway.cli.commands.turns import trace, turns
 from gateway.cli.commands.webhooks import webhooks
@@ -67,6 +67,7 @@ app.add_typer(turns, name="turns")
 app.add_typer(jobs, name="jobs")
 app.add_typer(approvals, name="approvals")
 app.add_typer(schedules, name="schedules")
+app.add_typer(triggers, name="triggers")
 app.add_typer(memories, name="memories")
 app.add_typer(persons, name="persons")
 app.add_typer(deliveries, name="deliveries")

@@ -37,7 +37,7 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
 
 
 def _parse_value(text: str) -> Any:
-    if text[:1] in {"[", "{"} or text in {"true", "false"}:
+    if text[:1] in {"[", "{"} or text in {"true", "false", "null"}:
         try:
             return json.loads(text)
         except ValueError as error:

@@ -19,8 +19,11 @@ SANDBOX_GROUP = "dovecote.sandboxes"
 """The entry point groups of channels and sandboxes; names are looked up without loading anything."""
 
 
-OWN_CHANNEL_KEYS = frozenset({"kind", "agent"})
-"""Keys of a `[channels.NAME]` table that are not its adapter's: the platform, and the agent that answers."""
+OWN_CHANNEL_KEYS = frozenset({"kind", "agent", "paused"})
+"""Keys of a `[channels.NAME]` table that are not its adapter's.
+
+They are the platform, the agent that answers, and whether the channel receives nothing.
+"""
 
 
 def adapter_settings(channel: Mapping[str, Any]) -> dict[str, Any]:

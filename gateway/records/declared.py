@@ -76,8 +76,9 @@ class DeclaredRecords:
 
 
 def _channel_config(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    agent = table.get("agent", RESERVED)
-    return {"kind": table.get("kind", name), "agent": agent, "settings": adapter_settings(table)}
+    own = {"kind": table.get("kind", name), "agent": table.get("agent", RESERVED)}
+    paused = {"paused": table["paused"]} if "paused" in table else {}
+    return {**own, **paused, "settings": adapter_settings(table)}
 
 
 class ChangeKind(StrEnum):

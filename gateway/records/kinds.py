@@ -55,7 +55,7 @@ class ChannelConfig(TypedModel):
     kind: str = Field(min_length=1, max_length=60)
     agent: Reference
     settings: dict[str, Any] = Field(default_factory=dict)
-    paused: StrictBool = False
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,16 +45,8 @@ COLUMNS: dict[str, Columns] = {
 }
 
 
-def _add_commands(app: typer.Typer, plural: str) -> None:
-    """Register list, show, add, set and rm for one kind of record."""
-    one = plural.removesuffix("s")
-
-    async def list_records(gateway: GatewayClient, *, as_json: Json = False) -> None:
-        rows = await gateway.list_all("accounts", "me", plural)
-        print_rows(rows, COLUMNS[plural], as_json=as_json, empty=f"no {plural}")
-
-    async def show_record(gateway: GatewayClient, name: Name, *, as_json: Json = False) -> None:
-        print_record(await gateway.get("accounts", "me", plural, name), as_json=as_json)
+def add_changes(app: typer.Typer, plural: str, one: str) -> None:
+    """Register add and set for one kind of record."""
 
     async def add_record(
         gateway: GatewayClient, name: NewName, setting: Settings = None, *, as_json: Json = False
@@ -68,6 +60,23 @@ def _add_commands(app: typer.Typer, plural: str) -> None:
         body = {"config": parse_settings(setting or [])}
         print_record(await gateway.patch("accounts", "me", plural, name, body=body), as_json=as_json)
 
+    add_record.__doc__ = f"Create {one}."
+    change_record.__doc__ = "Change fields of the config; others keep their values."
+    remote(app, "add")(add_record)
+    remote(app, "set")(change_record)
+
+
+def _add_commands(app: typer.Typer, plural: str) -> None:
+    """Register list, show, add, set and rm for one kind of record."""
+    one = plural.removesuffix("s")
+
+    async def list_records(gateway: GatewayClient, *, as_json: Json = False) -> None:
+        rows = await gateway.list_all("accounts", "me", plural)
+        print_rows(rows, COLUMNS[plural], as_json=as_json, empty=f"no {plural}")
+
+    async def show_record(gateway: GatewayClient, name: Name, *, as_json: Json = False) -> None:
+        print_record(await gateway.get("accounts", "me", plural, name), as_json=as_json)
+
     async def delete_record(gateway: GatewayClient, name: Name) -> None:
         await gateway.delete("accounts", "me", plural, name)
         typer.echo(f"{name} deleted")
@@ -79,14 +88,11 @@ def _add_commands(app: typer.Typer, plural: str) -> None:
 
     list_records.__doc__ = f"List the {plural}, those of the settings file included."
     show_record.__doc__ = f"Show one {one}."
-    add_record.__doc__ = f"Create a {one}." if one != "agent" else "Create an agent."
-    change_record.__doc__ = "Change fields of the config; others keep their values."
     delete_record.__doc__ = "Delete it; what is in use is not deleted."
     delete_agent.__doc__ = "Delete it; what is in use is not deleted. Its conversations cannot continue."
     remote(app, "list")(list_records)
     remote(app, "show")(show_record)
-    remote(app, "add")(add_record)
-    remote(app, "set")(change_record)
+    add_changes(app, plural, f"a {one}" if one != "agent" else "an agent")
     remote(app, "rm")(delete_agent if one == "agent" else delete_record)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.arguments import parse_settings
+from gateway.cli.arguments import Yes, confirm_deletion, parse_settings
 from gateway.cli.errors import CommandFailed, ExitCode
 from gateway.cli.group import (
     Config,
@@ -27,12 +27,14 @@ from gateway.cli.output import Columns, clean, print_json, print_record, print_r
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
-    from gateway.config.settings import Settings
+    from gateway.config.settings import Settings as GatewaySettings
 
 keys = group("API keys of the account.")
 channels = group("Connections to chat platforms.")
 
 Name = Annotated[str, typer.Argument(help="An id or a name.")]
+Settings = Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, as in the settings file.")]
+Agent = Annotated[str | None, typer.Option(help="The agent that answers in this channel.")]
 
 
 @remote(keys, "list")
@@ -76,21 +78,52 @@ async def list_channels(gateway: GatewayClient, *, as_json: Json = False) -> Non
     print_rows(found, columns, as_json=as_json, empty="no channels")
 
 
+@remote(channels, "show")
+async def show_channel(gateway: GatewayClient, name: Name, *, as_json: Json = False) -> None:
+    """Show one channel; every secret is shown as ***."""
+    print_record(await gateway.get("accounts", "me", "channels", name), as_json=as_json)
+
+
 @remote(channels, "add")
 async def add_channel(
     gateway: GatewayClient,
     name: Annotated[str, typer.Argument(help="A name of your own.")],
-    setting: Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, as in the settings file.")] = None,
+    setting: Settings = None,
     *,
     kind: Annotated[str | None, typer.Option(help="The platform (default: the name).")] = None,
-    agent: Annotated[str | None, typer.Option(help="The agent that answers in this channel.")] = None,
+    agent: Agent = None,
+    paused: Annotated[bool, typer.Option("--paused", help="Receive nothing until it is resumed.")] = False,
     as_json: Json = False,
 ) -> None:
     """Connect a platform; the gateway starts receiving without a restart."""
     body: dict[str, Any] = {"name": name, "kind": kind or name, "settings": parse_settings(setting or [])}
-    if agent:
-        body["agent"] = agent
+    body |= ({"agent": agent} if agent else {}) | ({"paused": True} if paused else {})
     print_record(await gateway.post("accounts", "me", "channels", body=body), as_json=as_json)
+
+
+@remote(channels, "set")
+async def change_channel(
+    gateway: GatewayClient,
+    name: Name,
+    setting: Settings = None,
+    *,
+    agent: Agent = None,
+    rename: Annotated[str | None, typer.Option(help="A new name of your own.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Change settings; others keep their values, and KEY=null gives one its default."""
+    body: dict[str, Any] = {"settings": parse_settings(setting or [])}
+    body |= ({"agent": agent} if agent else {}) | ({"name": rename} if rename else {})
+    print_record(await gateway.patch("accounts", "me", "channels", name, body=body), as_json=as_json)
+
+
+@remote(channels, "rm")
+async def delete_channel(gateway: GatewayClient, name: Name, *, yes: Yes = False) -> None:
+    """Delete a channel; what is still to be sent to its chats is not sent."""
+    consequence = "what is still to be sent to the chats of the channel is not sent"
+    confirm_deletion(f"Delete {clean(name)}? Its chats get nothing any more.", consequence, yes=yes)
+    await gateway.delete("accounts", "me", "channels", name)
+    typer.echo(f"{name} deleted")
 
 
 @remote(channels, "pause")
@@ -169,7 +202,7 @@ def probe_channel(
         raise typer.Exit(ExitCode.FAILED)
 
 
-async def _probe_on_gateway(name: str, settings: Settings) -> list[dict[str, Any]]:
+async def _probe_on_gateway(name: str, settings: GatewaySettings) -> list[dict[str, Any]]:
     """Check a channel through the gateway, which stores its token."""
     found: list[dict[str, Any]] = []
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.cli.commands.account import add_changes
 from gateway.cli.errors import UsageError
 from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, Row, clean, print_record, print_rows
@@ -78,6 +79,9 @@ async def _resolve_id(gateway: GatewayClient, name: str) -> str:
         several = f"there are several: {', '.join(found)}" if found else "it has no live sandbox"
         raise UsageError(f"{name} does not name one live sandbox: {several}")
     return str(found[0])
+
+
+add_changes(sandboxes, "sandboxes", "a record: which sandboxes agents use")
 
 
 @remote(sandboxes, "exec")

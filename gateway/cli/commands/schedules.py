@@ -1,4 +1,4 @@
-"""Commands on schedules: turns and reminders at a time."""
+"""Commands on what starts turns: schedules, and triggers for signed requests."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
 
 schedules = group("Turns and reminders that begin at a time.")
+triggers = group("Signed requests that start turns.")
 
 PATH = ("accounts", "me", "schedules")
 Id = Annotated[str, typer.Argument(help="The id, as the list shows it.")]
 Conversation = Annotated[str, typer.Option(help="The conversation: an id, or a name, which may be new.")]
+
+At = Annotated[str | None, typer.Option(help="Once: a time such as 2030-01-31T09:00:00+01:00.")]
+Every = Annotated[str | None, typer.Option(help="At intervals: a duration such as PT15M or P1D.")]
+Cron = Annotated[str | None, typer.Option(help="Five cron fields, such as '0 9 * * 1-5'.")]
+Timezone = Annotated[str | None, typer.Option(help="The time zone of --cron.")]
 
 
 @remote(schedules, "list")
@@ -41,16 +47,17 @@ async def add_schedule(
     text: Annotated[str, typer.Argument(help="What the agent is given, or the reminder.")],
     *,
     conversation: Conversation,
-    at: Annotated[str | None, typer.Option(help="Once: a time such as 2030-01-31T09:00:00+01:00.")] = None,
-    every: Annotated[str | None, typer.Option(help="At intervals: a duration such as PT15M or P1D.")] = None,
-    cron: Annotated[str | None, typer.Option(help="Five cron fields, such as '0 9 * * 1-5'.")] = None,
-    timezone: Annotated[str | None, typer.Option(help="The time zone of --cron.")] = None,
+    at: At = None,
+    every: Every = None,
+    cron: Cron = None,
+    timezone: Timezone = None,
     missed: Annotated[str, typer.Option(help="Times without a gateway: skip, once or all.")] = "once",
     remind: Annotated[bool, typer.Option("--remind", help="Send the text itself.")] = False,
     heartbeat: Annotated[
         bool, typer.Option("--heartbeat", help="Send no message if the agent answers HEARTBEAT_OK.")
     ] = False,
     agent: Annotated[str | None, typer.Option(help="The agent of a new conversation.")] = None,
+    paused: Annotated[bool, typer.Option("--paused", help="Start nothing until it is resumed.")] = False,
     as_json: Json = False,
 ) -> None:
     """Create a schedule; give one of --at, --every and --cron."""
@@ -60,6 +67,7 @@ async def add_schedule(
         "missed": missed,
         "kind": "reminder" if remind else "turn",
         "heartbeat": heartbeat,
+        "paused": paused,
     }
     given = {"at": at, "every": every, "cron": cron, "timezone": timezone, "agent": agent}
     body |= {name: value for name, value in given.items() if value is not None}
@@ -70,6 +78,25 @@ async def add_schedule(
 async def show_schedule(gateway: GatewayClient, schedule: Id, *, as_json: Json = False) -> None:
     """Show one schedule."""
     print_record(await gateway.get(*PATH, schedule), as_json=as_json)
+
+
+@remote(schedules, "set")
+async def change_schedule(
+    gateway: GatewayClient,
+    schedule: Id,
+    *,
+    text: Annotated[str | None, typer.Option(help="What the agent is given, or the reminder.")] = None,
+    at: At = None,
+    every: Every = None,
+    cron: Cron = None,
+    timezone: Timezone = None,
+    missed: Annotated[str | None, typer.Option(help="Times without a gateway: skip, once or all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Change a schedule; what is not given keeps its value, and new times replace the old ones."""
+    given = {"text": text, "at": at, "every": every, "cron": cron, "timezone": timezone, "missed": missed}
+    body = {name: value for name, value in given.items() if value is not None}
+    print_record(await gateway.patch(*PATH, schedule, body=body), as_json=as_json)
 
 
 @remote(schedules, "pause")
@@ -98,3 +125,37 @@ async def delete_schedule(gateway: GatewayClient, schedule: Id) -> None:
     """Delete a schedule; a turn that it has started continues."""
     await gateway.delete(*PATH, schedule)
     typer.echo(f"{schedule} deleted")
+
+
+@remote(triggers, "list")
+async def list_triggers(gateway: GatewayClient, *, as_json: Json = False) -> None:
+    """List the triggers, without their secrets."""
+    columns: Columns = {
+        "id": "id",
+        "conversation": "conversation",
+        "path": "path",
+        "template": lambda row: short(row.get("template")),
+    }
+    found = await gateway.list_all("accounts", "me", "triggers")
+    print_rows(found, columns, as_json=as_json, empty="no triggers")
+
+
+@remote(triggers, "add")
+async def add_trigger(
+    gateway: GatewayClient,
+    template: Annotated[str, typer.Argument(help="What the agent is given, with {{body}} or {{a.field}}.")],
+    *,
+    conversation: Conversation,
+    agent: Annotated[str | None, typer.Option(help="The agent of a new conversation.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Create a trigger and print its secret; it is not shown again."""
+    body = {"conversation": conversation, "template": template} | ({"agent": agent} if agent else {})
+    print_record(await gateway.post("accounts", "me", "triggers", body=body), as_json=as_json)
+
+
+@remote(triggers, "rm")
+async def delete_trigger(gateway: GatewayClient, trigger: Id) -> None:
+    """Delete a trigger; a turn that it has started continues."""
+    await gateway.delete("accounts", "me", "triggers", trigger)
+    typer.echo(f"{trigger} deleted")

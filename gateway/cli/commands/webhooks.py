@@ -60,6 +60,29 @@ async def add_webhook(
     print_record(await gateway.post("accounts", "me", "webhooks", body=body), as_json=as_json)
 
 
+@remote(webhooks, "show")
+async def show_webhook(gateway: GatewayClient, webhook: Id, *, as_json: Json = False) -> None:
+    """Show one endpoint, without its secret."""
+    print_record(await gateway.get("accounts", "me", "webhooks", webhook), as_json=as_json)
+
+
+@remote(webhooks, "set")
+async def change_webhook(
+    gateway: GatewayClient,
+    webhook: Id,
+    *,
+    target: Annotated[str | None, typer.Option(help="Where to post the events: a URL.")] = None,
+    event: Annotated[list[str] | None, typer.Option(help="An event type to send; repeat for more.")] = None,
+    ordered: Annotated[bool | None, typer.Option(help="Send one event at a time, or many.")] = None,
+    rename: Annotated[str | None, typer.Option(help="A new name of your own.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Change an endpoint; what is not given keeps its value."""
+    given = {"url": target, "events": event or None, "ordered": ordered, "name": rename}
+    body = {name: value for name, value in given.items() if value is not None}
+    print_record(await gateway.patch("accounts", "me", "webhooks", webhook, body=body), as_json=as_json)
+
+
 @remote(webhooks, "test")
 async def send_test(gateway: GatewayClient, webhook: Id) -> None:
     """Send a test event to an endpoint."""

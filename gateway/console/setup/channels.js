@@ -37,9 +37,9 @@ function Connect() {
   const [kind, setKind] = useState("telegram");
   const { value: agents } = usePolled(() => list("accounts/me/agents"), 0);
   const { title, hint, settings, manifest } = KINDS[kind];
-  const create = async ({ name, agent, more, ...given }) => {
+  const create = async ({ name, agent, more, paused, ...given }) => {
     const filled = Object.fromEntries(Object.entries(given).filter(([key, value]) => value !== "" && settings.some((field) => field.name === key)));
-    const made = await call("POST", RECORDS, { body: { name: name.trim(), kind, agent: agent || agents[0].id, settings: { ...readSettings(more || "{}"), ...filled } } });
+    const made = await call("POST", RECORDS, { body: { name: name.trim(), kind, agent: agent || agents[0].id, paused, settings: { ...readSettings(more || "{}"), ...filled } } });
     location.hash = addressOf("channels", made.id);
   };
   const fields = [
@@ -47,6 +47,7 @@ function Connect() {
     ...settings,
     ...(agents?.length > 1 ? [{ name: "agent", label: "Agent that answers", kind: "select", options: agents.map((one) => [one.id, one.name]), value: agents[0].id }] : []),
     { name: "more", pointer: "/settings", label: "Further settings (JSON)", kind: "area", placeholder: '{"allow": ["pairing"]}', hint: "Those of the platform's guide; leave it empty to have their defaults." },
+    { name: "paused", label: "Connect it paused: messages are received once you resume it", kind: "check" },
   ];
   return html`<h2>Connect a platform</h2>
     <div class="stack"><label>Platform <select value=${kind} onChange=${(event) => setKind(event.target.value)}>${Object.entries(KINDS).map(([name, one]) => html`<option value=${name} key=${name}>${one.title}</option>`)}</select></label>

@@ -162,6 +162,7 @@ class ChannelCreate(RequestModel):
     kind: str = Field(min_length=1, max_length=60)
     agent: str = Field(default="default", min_length=1, max_length=200)
     settings: dict[str, Any] = Field(default_factory=dict)
+    paused: StrictBool = False
 
 
 class ChannelUpdate(RequestModel):
@@ -327,9 +328,9 @@ def delete(kind: RecordKind, represent: Callable[[Record], BaseModel] = to_respo
 
 
 async def create_channel(call: ApiCall[ChannelCreate, NoContent]) -> RecordResponse | ChannelResponse:
-    """Create a channel; it is live immediately."""
+    """Create a channel; it is live immediately, unless it is paused."""
     body = call.body
-    config = {"kind": body.kind, "agent": body.agent, "settings": body.settings}
+    config = body.model_dump(exclude={"name"})
     async with call.context.database.begin() as connection:
         written = await call.context.records.create(
             connection, call.account, "channel", name=body.name, config=config, below=""

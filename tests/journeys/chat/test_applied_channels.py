@@ -40,3 +40,30 @@ async def test_an_applied_channel_receives_long_before_the_interval(
             async with asyncio.timeout(RECONCILE_SECONDS / 2):
                 path = "/accounts/me/channels/telegram/status"
                 await poll_until(process, path, lambda found: found["state"] == "receiving")
+
+
+async def test_a_channel_is_created_paused(tmp_path: Path) -> None:
+    """It receives nothing until the file or a request says so; what people write then waits for it."""
+    env = {"DOVECOTE_EGRESS_ALLOW": '["127.0.0.0/8"]'}
+    async with simulate() as platform, gateway(tmp_path / "data", env=env) as process:
+        file = f'[channels.telegram]\ntoken = "{platform.token}"\nbase_url = "{platform.url}"\n'
+        await platform.say(7, "!echo dove")
+        await apply(process, f'{file}allow = ["*"]\npaused = true\n', {})
+        path = "/accounts/me/channels/telegram/status"
+        await poll_until(process, path, lambda found: found["state"] == "paused")
+        async with process.http() as http:
+            app = {"mode": "http", "bot_token": "xoxb-1", "signing_secret": "a-signing-secret"}
+            given = {
+                "name": "two",
+                "kind": "slack",
+                "paused": True,
+                "settings": {**app, "base_url": platform.url},
+            }
+            async with http.post("/accounts/me/channels", json=given) as answer:
+                assert (answer.status, (await answer.json()).get("paused")) == (201, True), (
+                    await answer.text()
+                )
+        assert platform.messages(7) == []
+        await apply(process, f'{file}allow = ["*"]\n', {"DOVECOTE_CHANNELS__TELEGRAM__PAUSED": "false"})
+        (reply,) = await platform.wait_for_messages(1, chat=7, seconds=30)
+    assert "dove" in reply.text

@@ -40,6 +40,8 @@ LISTS = {
     "agents list": "/accounts/me/agents",
     "workspaces list": "/accounts/me/workspaces",
     "skills list": "/accounts/me/skills",
+    "schedules list": "/accounts/me/schedules",
+    "triggers list": "/accounts/me/triggers",
     "accounts list": "/accounts",
 }
 
@@ -131,70 +133,6 @@ def test_a_list_shows_which_channels_are_paused(run: Run, gateway: FakeGateway) 
     assert "paused" in run("channels", "list", "--url", gateway.url).stdout
 
 
-ACTIONS: dict[str, tuple[str, str, Any]] = {
-    "jobs stop job_1": ("POST", "/jobs/job_1/stop", {}),
-    "approvals approve apr_1": ("POST", "/approvals/apr_1", {"decision": "approve"}),
-    "approvals deny apr_1 --comment no": ("POST", "/approvals/apr_1", {"decision": "deny", "comment": "no"}),
-    "deliveries retry dlv_1": ("POST", "/deliveries/dlv_1/retry", {}),
-    "deliveries drop dlv_1": ("POST", "/deliveries/dlv_1/drop", {}),
-    "webhooks add https://h.example --event agent.finished": (
-        "POST",
-        "/accounts/me/webhooks",
-        {"url": "https://h.example", "events": ["agent.finished"]},
-    ),
-    "webhooks test whk_1": ("POST", "/webhooks/whk_1/test", {}),
-    "webhooks rotate whk_1": ("POST", "/webhooks/whk_1/rotate", {}),
-    "webhooks enable whk_1": ("PATCH", "/accounts/me/webhooks/whk_1", {"enabled": True}),
-    "webhooks replay whk_1 --after 2026-01-31T00:00:00Z": (
-        "POST",
-        "/webhooks/whk_1/replay",
-        {"after": "2026-01-31T00:00:00Z"},
-    ),
-    "webhooks replay whk_1 --event evt_1 --event evt_2": (
-        "POST",
-        "/webhooks/whk_1/replay",
-        {"ids": ["evt_1", "evt_2"]},
-    ),
-    "webhooks rm whk_1": ("DELETE", "/accounts/me/webhooks/whk_1", None),
-    "channels add bot token=1:a allow=[1] --kind telegram": (
-        "POST",
-        "/accounts/me/channels",
-        {"name": "bot", "kind": "telegram", "settings": {"token": "1:a", "allow": [1]}},
-    ),
-    "sandboxes rm ../x": ("DELETE", "/accounts/me/sandboxes/../x", None),
-    'agents add coder model=builtin:shell limits={"requests":5}': (
-        "POST",
-        "/accounts/me/agents",
-        {"name": "coder", "config": {"model": "builtin:shell", "limits": {"requests": 5}}},
-    ),
-    "agents rm coder --yes": ("DELETE", "/accounts/me/agents/coder", None),
-    "skills rm deploy": ("DELETE", "/accounts/me/skills/deploy", None),
-    "keys create ci --scope read": ("POST", "/accounts/me/keys", {"name": "ci", "scopes": ["read"]}),
-    "accounts add ada": ("POST", "/accounts", {"name": "ada"}),
-    "accounts key ada ci --scope read": ("POST", "/accounts/ada/keys", {"name": "ci", "scopes": ["read"]}),
-    "accounts rm ada --yes": ("DELETE", "/accounts/ada", None),
-    "conversations handover cnv_1 human --json": (
-        "POST",
-        "/conversations/cnv_1/handover",
-        {"state": "human"},
-    ),
-    "keys revoke key_1": ("DELETE", "/accounts/me/keys/key_1", None),
-}
-
-
-@pytest.mark.parametrize("words", ACTIONS)
-def test_commands_ask_what_they_say(run: Run, gateway: FakeGateway, words: str) -> None:
-    """Each command makes its one request, with the key, a quoted path and an idempotency key."""
-    method, path, body = ACTIONS[words]
-    gateway.responses[method, path] = (200, {"id": "x", "key": "dvk_new"})
-    result = run(*words.split(), "--url", gateway.url, "--key", "dvk_x")
-    assert result.exit_code == 0, result.stderr
-    ((asked, at, sent, headers),) = gateway.requests
-    assert (asked, at, sent) == (method, path, body)
-    assert headers["Authorization"] == "Bearer dvk_x"
-    assert ("Idempotency-Key" in headers) == (method == "POST")
-
-
 def test_the_operators_key_is_for_accounts(run: Run, gateway: FakeGateway) -> None:
     """DOVECOTE_ADMIN_KEY is sent by commands on accounts alone; a refusal names it; deletion asks."""
     gateway.lists["/accounts"] = gateway.lists["/jobs"] = []
@@ -204,7 +142,7 @@ def test_the_operators_key_is_for_accounts(run: Run, gateway: FakeGateway) -> No
     assert [one[3]["Authorization"] for one in gateway.requests] == ["Bearer operator-key", "Bearer dvk_x"]
     gateway.responses["GET", "/accounts/ada"] = (401, {"title": "Unauthorized"})
     assert "DOVECOTE_ADMIN_KEY" in run("accounts", "show", "ada", "--url", gateway.url).stderr
-    for kind in ("accounts", "agents"):
+    for kind in ("accounts", "agents", "channels"):
         asked = run(kind, "rm", "ada", "--url", gateway.url)
         assert (asked.exit_code, "pass --yes" in asked.stderr) == (2, True)
     assert "DELETE" not in {method for method, *_ in gateway.requests}
