@@ -22,6 +22,9 @@ _log = structlog.get_logger(__name__)
 EVENTS = "EVENTS"
 WORK = "WORK"
 ADVISORIES = "ADVISORIES"
+PROBE = "DOVECOTE_PROBE"
+"""A stream that exists while `dovecote doctor` tries the storage before the first start."""
+_PROBE_SUBJECT = "dovecote.probe"
 
 ALL_LASTING = "ev.*.*.*.e"
 """The subject that matches the lasting events of all conversations."""
@@ -37,6 +40,7 @@ _GIB = 1024**3
 _NOT_FOUND = 10059
 _NOT_CLUSTERED = 10074
 _INSUFFICIENT_STORAGE = 10047
+_STORE_FAILED = 10049
 CLUSTER_REPLICAS = 3
 _MAX_SUBJECTS = 10_000
 """Conversations whose subjects are kept in memory, because hashing takes longer than looking them up."""
@@ -224,6 +228,21 @@ async def delete_stream(nats: NatsConnection, name: str) -> None:
         raise _error_for(name, response)
 
 
+async def try_storage(nats: NatsConnection, config: StreamConfig) -> None:
+    """Create a stream as large as all streams together, store a message in it, and delete it.
+
+    It shows what the settings of an account do not: the limit of the server, and whether its disk takes
+    anything. Raises BrokerRefused, BrokerFull, BrokerUnreachable.
+    """
+    want = {"name": PROBE, "subjects": [_PROBE_SUBJECT], "storage": "file", "max_bytes": config.capacity}
+    want["num_replicas"] = config.replicas or CLUSTER_REPLICAS
+    try:
+        await _create(nats, PROBE, want, any_replicas=config.replicas is None)
+        await nats.publish(_PROBE_SUBJECT, b"", tries=1)
+    finally:
+        await delete_stream(nats, PROBE)
+
+
 async def _ensure_one(
     nats: NatsConnection, name: str, settings: dict[str, Any], *, any_replicas: bool
 ) -> dict[str, Any]:
@@ -237,7 +256,9 @@ async def _ensure_one(
         return await _update(nats, name, info["config"], want)
     if info["error"].get("err_code") != _NOT_FOUND:
         raise _error_for(name, info)
-    return await _create(nats, name, want, any_replicas=any_replicas)
+    created = await _create(nats, name, want, any_replicas=any_replicas)
+    _log.info("stream.created", stream=name, replicas=created["config"]["num_replicas"])
+    return created
 
 
 async def _create(
@@ -251,7 +272,6 @@ async def _create(
         created = await nats.api_request(f"STREAM.CREATE.{name}", want | {"num_replicas": 1})
     if "error" in created:
         raise _error_for(name, created, most=want["max_bytes"])
-    _log.info("stream.created", stream=name, replicas=created["config"]["num_replicas"])
     return created
 
 
@@ -275,5 +295,7 @@ def _error_for(name: str, response: dict[str, Any], *, most: int = 0) -> Excepti
     if error.get("err_code") == _INSUFFICIENT_STORAGE:
         detail += f"; it may need up to {most / _GIB:.1f} GiB: raise max_file_store in the server's jetstream"
         detail += " block, or the account's storage limit, or lower event_log_bytes"
+    if error.get("err_code") == _STORE_FAILED:
+        detail += "; see the server's log, and whether the disk of its store_dir is full or read-only"
     unavailable = error.get("code") == 503  # noqa: PLR2004 - temporarily unavailable
     return BrokerUnreachable(detail) if unavailable else BrokerRefused(detail)

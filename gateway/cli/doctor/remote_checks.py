@@ -70,16 +70,17 @@ def check_jetstream(settings: Settings) -> Iterator[DoctorCheck]:
     from delivery.errors import DeliveryError
     from gateway.infra.preflight import wanted_streams
 
-    url = settings.nats_url.get_secret_value()
+    url, wanted = settings.nats_url.get_secret_value(), wanted_streams(settings)
     try:
-        account, events, copies, unstored = asyncio.run(_with_timeout(_jetstream_info(url)))
+        account, events, copies, unstored = asyncio.run(_with_timeout(_jetstream_info(url, wanted)))
     except (DeliveryError, OSError) as error:
         detail, remedy = str(error) or "no answer", "start it, or correct nats_url and its user"
         yield failed("jetstream", detail, remedy)
         return
     if unstored:
         yield failed("jetstream", unstored, "see the log of that server, and its free space and limits")
-    yield check_stream_capacity(account, events, wanted_streams(settings), copies=copies)
+    if not unstored or "error" not in events:
+        yield check_stream_capacity(account, events, wanted, copies=copies)
     if "ts" in events:  # reported for a stream only
         nats_time = datetime.fromisoformat(str(events["ts"]))
         yield _check_skew("clock of NATS", nats_time.timestamp() - time.time())
@@ -90,10 +91,10 @@ async def _with_timeout(operation: Any) -> Any:
         return await operation
 
 
-async def _jetstream_info(url: str) -> tuple[dict[str, Any], dict[str, Any], int, str]:
+async def _jetstream_info(url: str, wanted: StreamConfig) -> tuple[dict[str, Any], dict[str, Any], int, str]:
     """Return NATS's information about the account and the event stream, and the replicas of a new stream.
 
-    The last value is why the event stream does not store a message, or "".
+    The last value is why the event stream, or one that is created for this, stores no message, or "".
     """
     from delivery.broker.connection import connect
     from delivery.broker.stream_config import CLUSTER_REPLICAS, EVENTS
@@ -101,15 +102,20 @@ async def _jetstream_info(url: str) -> tuple[dict[str, Any], dict[str, Any], int
     async with connect(url, name="dovecote doctor") as link:
         copies = CLUSTER_REPLICAS if link.is_clustered else 1
         account, events = await link.api_request("INFO"), await link.api_request(f"STREAM.INFO.{EVENTS}")
-        return account, events, copies, "" if "error" in events else await _storage_problem(link)
+        unstored = "" if "error" in account else await _storage_problem(link, events, wanted)
+        return account, events, copies, unstored
 
 
-async def _storage_problem(link: NatsConnection) -> str:
-    """Store a message that expires in a second; return why it is not stored, or ""."""
+async def _storage_problem(link: NatsConnection, events: Mapping[str, Any], wanted: StreamConfig) -> str:
+    """Store a message that expires in a second, or in a stream of its own; return why it fails, or ""."""
+    from delivery.broker.stream_config import try_storage
     from delivery.errors import DeliveryError
 
     try:
-        await link.publish(PROBE_SUBJECT, b"", {"Nats-TTL": "1s", "Nats-Rollup": "sub"}, tries=1)
+        if "error" in events:
+            await try_storage(link, wanted)
+        else:
+            await link.publish(PROBE_SUBJECT, b"", {"Nats-TTL": "1s", "Nats-Rollup": "sub"}, tries=1)
     except DeliveryError as error:
         return str(error)
     return ""

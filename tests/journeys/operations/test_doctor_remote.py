@@ -43,7 +43,8 @@ async def found(check: Callable[[Settings], Iterator[DoctorCheck]], settings: Se
 async def test_nats_is_asked_for_room_and_time(tmp_path: Path) -> None:
     """A real server has JetStream and our time, and the event log's usage is reported once it exists."""
     async with nats_server(tmp_path) as server:
-        settings = loaded(tmp_path, DOVECOTE_NATS_URL=f"nats://{TOKEN}@127.0.0.1:{server.port}")
+        url = f"nats://{TOKEN}@127.0.0.1:{server.port}"
+        settings = loaded(tmp_path, DOVECOTE_NATS_URL=url, DOVECOTE_EVENT_LOG_BYTES="67108864")
         (room,) = await found(check_jetstream, settings)
         assert room.state is CheckState.OK, room
         async with connect(server.url, token=TOKEN) as nats_connection:
@@ -54,6 +55,16 @@ async def test_nats_is_asked_for_room_and_time(tmp_path: Path) -> None:
         assert room.detail == "the event log uses 0% of its space"
     (gone,) = await found(check_jetstream, settings)
     assert gone.state is CheckState.FAILED
+
+
+async def test_a_server_that_takes_no_streams_is_found_before_the_first_start(tmp_path: Path) -> None:
+    """Its limit is less than the streams can use, which the account does not show; nothing is left there."""
+    async with nats_server(tmp_path) as server:
+        url = f"nats://{TOKEN}@127.0.0.1:{server.port}"
+        (refused,) = await found(check_jetstream, loaded(tmp_path, DOVECOTE_NATS_URL=url))
+        assert (refused.state, "max_file_store" in refused.detail) == (CheckState.FAILED, True)
+        async with connect(server.url, token=TOKEN) as nats_connection:
+            assert (await nats_connection.api_request("STREAM.NAMES"))["streams"] is None
 
 
 async def test_events_may_be_kept_for_less_than_two_minutes(tmp_path: Path) -> None:
