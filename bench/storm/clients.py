@@ -37,6 +37,9 @@ DECISION_SECONDS = 4.0
 AUDIT = "/accounts/me/audit"
 """Shows the paths of all requests, also of those that named an id of another account in vain."""
 
+REFUSED_CALL = '"isError": true'
+"""In the answer to an MCP client whose call was refused; it names what was not found."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StormClient:
@@ -88,7 +91,7 @@ class StormClient:
         if status >= 500:
             self.report.errors.append(f"{asked}: {text[:300]}")
         elif status < 300:
-            text = "" if request.route == AUDIT else text
+            text = "" if request.route == AUDIT or REFUSED_CALL in text else text
             if foreign := choices.foreign_ids(f"{request.path} {text}"):
                 self.report.foreign.append(f"{asked} as {choices.account}: {foreign}")
             with suppress(ValueError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -118,7 +119,7 @@ class Proxied:
         self, *, key: str = "", address: str = "127.0.0.1"
     ) -> AsyncIterator[aiohttp.ClientSession]:
         """Open a session that comes from a loopback address."""
-        connector = aiohttp.TCPConnector(ssl=self.trusted, local_addr=(address, 0), family=2)
+        connector = aiohttp.TCPConnector(ssl=self.trusted, local_addr=(address, 0), family=socket.AF_INET)
         headers = {"Authorization": f"Bearer {key or self.key}"}
         timeout = aiohttp.ClientTimeout(total=30)
         async with aiohttp.ClientSession(
