@@ -2,8 +2,9 @@
 
 A block that is too long itself is cut inside: a list between its items, a table between its rows (the header
 is repeated), a code fence between its lines (closed and reopened with its info string), a paragraph between
-lines, otherwise between words. Only white space is ever lost. Sizes are added up line by line, so `measure`
-must satisfy measure(a + b) == measure(a) + measure(b), and must never be less than len.
+lines, otherwise between words, and a word between the characters that people see. Only white space is lost.
+Sizes are added up line by line, so `measure` must satisfy measure(a + b) == measure(a) + measure(b), and must
+never be less than len.
 
 Texts of up to `MAX_PARSED_LENGTH` characters are parsed as CommonMark. That costs about 10 µs a character on
 hostile text and blocks the event loop, so longer texts are only scanned for fences and blank lines.
@@ -12,6 +13,7 @@ hostile text and blocks the event loop, so longer texts are only scanned for fen
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +27,13 @@ MIN_LIMIT = 16
 
 MAX_PARSED_LENGTH = 32_768
 
+TABLE_FRAME = 8
+"""The size of the code fence in which platforms without tables show one."""
+
+MAX_MARKS = 16
+"""Code points of one visible character, such as an emoji of a family, that are kept together."""
+
+_JOINER = "\u200d"
 _LEAVES = {"paragraph_open", "heading_open", "fence", "code_block", "hr", "table_open"}
 _CODE = {"fence", "code_block"}
 _OPENING = re.compile(r"(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t]){0,20}(`{3,}+(?=[^`]*$)|~{3,}+)(.*)")
@@ -247,7 +256,7 @@ class _Packer:
         if leaf.token.type in _CODE:
             self._break_code(leaf)
         elif leaf.token.type == "table_open":
-            self._break_lines(leaf.lines, head="\n".join(leaf.lines[:2]))
+            self._break_lines(leaf.lines, head="\n".join(leaf.lines[:2]), frame=TABLE_FRAME)
         else:
             self._break_lines(leaf.lines)
 
@@ -286,11 +295,11 @@ class _Packer:
         for line in lines:
             yield from self._cut(line, limit, at_words=False)
 
-    def _break_lines(self, lines: Sequence[str], *, head: str = "") -> None:
-        """Cut between lines, and a line that is too long between words."""
+    def _break_lines(self, lines: Sequence[str], *, head: str = "", frame: int = 0) -> None:
+        """Cut between lines, and a line that is too long between words; `frame` is left free if it can be."""
         heading = head if head and self._measure(head) <= self._limit // 4 else ""
         for line in lines:
-            if self._measure(line) <= self.remaining:
+            if self._measure(line) <= self.remaining - (frame if self._lines else 0):
                 self._add(line)
                 continue
             self.flush()
@@ -322,8 +331,35 @@ class _Packer:
             space = window.rfind(" ") if at_words and more else -1
             if space > len(window) // 2:
                 window = window[: space + 1]
+            elif more:
+                window = line[position : _between_characters(line, position, position + len(window))]
             position += len(window)
             yield window.strip(" ") if at_words and position > len(window) else window
+
+
+def _between_characters(line: str, begin: int, end: int) -> int:
+    """Return where to cut, at most `MAX_MARKS` before `end`, so that no character that people see is cut."""
+    for position in range(end, max(begin, end - MAX_MARKS), -1):
+        if not _is_inside_character(line, begin, position):
+            return position
+    return end
+
+
+def _is_inside_character(line: str, begin: int, position: int) -> bool:
+    """Return whether a cut separates a mark, a joined emoji or half of a flag from what it belongs to."""
+    after = line[position]
+    if unicodedata.category(after).startswith("M") or _JOINER in {after, line[position - 1]}:
+        return True
+    if "\U0001f3fb" <= after <= "\U0001f3ff":  # the colour of a skin
+        return True
+    letters = position
+    while letters > begin and _is_flag_letter(after) and _is_flag_letter(line[letters - 1]):
+        letters -= 1
+    return (position - letters) % 2 == 1
+
+
+def _is_flag_letter(one: str) -> bool:
+    return "\U0001f1e6" <= one <= "\U0001f1ff"
 
 
 def _fence_of(token: Token) -> tuple[str, str]:

@@ -242,3 +242,30 @@ def test_a_line_without_markup_is_parsed_as_among_others(line: str) -> None:
 def test_signs_inside_a_line_are_text(line: str) -> None:
     """Signs that begin a block at the start of a line only, or nothing at all."""
     assert parse(line) == (Paragraph(children=(Text(line),)),)
+
+
+@pytest.mark.parametrize(
+    "character",
+    ["\U0001f1e9\U0001f1ea", "\U0001f9d1\U0001f3fd\u200d\U0001f680", "e\u0301\u0323", "กี่", "\u2764\ufe0f"],
+    ids=["flag", "family", "accents", "Thai", "variant"],
+)
+def test_a_long_word_is_cut_between_the_characters_that_people_see(character: str) -> None:
+    """Half of a flag is a letter in a box, and a mark without its letter is shown on a circle."""
+    parts = split(character * 100, 50)
+    assert "".join(parts) == character * 100
+    assert {part.replace(character, "") for part in parts} == {""}
+
+
+def test_a_letter_with_many_marks_is_cut_at_the_limit() -> None:
+    """Marks may be as many as a text has; each part fits."""
+    text = "e" + "\u0301" * 200
+    parts = split(text, 50)
+    assert ("".join(parts), max(map(len, parts)) <= 50) == (text, True)
+
+
+def test_the_parts_of_a_table_leave_space_for_a_fence() -> None:
+    """Platforms without tables show each part as code, which must fit their message too."""
+    text = "| a | b |\n|---|---|\n" + "".join(f"| row {number} | {number} |\n" for number in range(400))
+    for limit in range(200, 240):
+        parts = split(text, limit)
+        assert max(map(len, parts)) + len("```\n\n```") <= limit
