@@ -29,6 +29,12 @@ def append_forwarded(text: str, forwarded: Iterable[str]) -> str:
     return "\n\n".join(filter(None, (text, *(f"{FORWARDED}\n{one}" for one in found if one))))
 
 
+def append_links(text: str, links: Iterable[tuple[str | None, str | None]]) -> str:
+    """Return a text with the names and addresses of files that are shared as links, each on a line."""
+    described = (f"File: {', '.join(map(clean, filter(None, link)))}" for link in links if any(link))
+    return "\n".join(filter(None, (text, *described)))
+
+
 def to_number(value: object, default: float = 0.0) -> float:
     """Return a number that a platform gives as a number or as text, or a default for anything else."""
     try:

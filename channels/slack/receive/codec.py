@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from channels.inbox.commands import parse_mentioned, parse_slash
-from channels.inbox.text import append_forwarded, bare_file_name, clean, mappings
+from channels.inbox.text import append_forwarded, append_links, bare_file_name, clean, mappings
 from channels.message import (
     Address,
     Attachment,
@@ -145,7 +145,9 @@ def _message(
     shared = (File.model_validate(file) for one in forwarded for file in mappings(one.get("files")))
     files = (*(event.files or ()), *shared)
     attachments = tuple(_attachment(file) for file in files if file.mode not in _UNAVAILABLE_MODES)
-    content = append_forwarded(text, (slack_text.to_plain_text(clean(one.get("text"))) for one in forwarded))
+    links = ((file.name, file.url_private) for file in files if file.mode == "external")
+    words = (slack_text.to_plain_text(clean(one.get("text"))) for one in forwarded)
+    content = append_forwarded(append_links(text, links), words)
     if not content and not attachments and not mentioned:
         return IgnoredUpdate(reason="a message with neither text nor file")
     room = room_kind_of(event.channel, event.channel_type)
@@ -165,13 +167,12 @@ def _message(
 
 
 def _slash_command(slash: SlashCommand, channel: str, bot: Bot) -> Message | Command:
-    direct = slash.channel_name == "directmessage"
     common: dict[str, Any] = {
         "key": clean(f"{slash.team_id or bot.team}:slash:{slash.trigger_id}"),
         "address": Address(channel=channel, room=clean(slash.channel_id)),
         "author": Author(id=clean(slash.user_id)),
         "sent_at": parse_timestamp(_trigger_seconds(slash.trigger_id)),
-        "room": RoomKind.DIRECT if direct else room_kind_of(slash.channel_id, None),
+        "room": room_kind_of(slash.channel_id, "im" if slash.channel_name == "directmessage" else None),
     }
     text = slack_text.to_plain_text(clean(slash.text)).strip()
     command = slack_text.parse_command(text) if text else ("help", "")
