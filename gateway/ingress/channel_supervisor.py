@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from channels.errors import ChannelError
+from channels.errors import ChannelError, NotPermitted, Unauthorized
 from channels.message import Address
 from channels.port import (
     ChannelFeature,
@@ -262,7 +262,7 @@ class ChannelSupervisor(OpenChannels):
                     try:
                         await self._receive(channel, connection)
                     except Exception as error:  # noqa: BLE001 - the outermost loop of a channel
-                        if isinstance(error, ChannelError) and error.remedy == "operator":
+                        if isinstance(error, Unauthorized | NotPermitted):
                             self._claims.yield_to_others(channel.record.id, str(error))
                         await self._wait_after(error, channel, retries)
             except Exception as error:  # noqa: BLE001 - the others must go on

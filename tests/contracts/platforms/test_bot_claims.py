@@ -14,6 +14,7 @@ from channels.message import Message
 from channels.port import ChannelPlugin, WebhookRequest
 from channels.registry import built_in
 from channels.slack.simulator.run import simulate as simulate_slack
+from channels.telegram.simulator import simulate as simulate_telegram
 from channels.testing.rig import WebhookRig
 from channels.zalo.simulator import simulate as simulate_zalo
 from channels.zalo.simulator.simulator import oa_headers
@@ -192,6 +193,26 @@ async def test_a_channel_that_cannot_receive_yields_to_the_next(database: Databa
             await replicas.patch(board, {"settings": by_posts})
             await until(lambda: board.status(replicas.channel)[0] == "receiving")
             await until(lambda: board.status(further.id)[0] == "trouble")
+            assert "created first" in board.status(further.id)[1]
+
+
+async def test_a_channel_whose_bot_is_connected_elsewhere_yields_to_none(
+    database: Database, tmp_path: Path
+) -> None:
+    """The next channel is the same bot and would fail as well, and a short conflict hands over nothing."""
+    async with simulate_telegram() as platform:
+        first = platform.settings(conflict_seconds=0, poll_seconds=1)
+        replicas = await make_replicas(database, tmp_path, "telegram", first)
+        posted = {"webhook_url": "https://bot.example/", "webhook_secret": "a-webhook-secret"}
+        other = platform.settings(mode="webhook", **posted)
+        async with replicas.run_replica() as board:
+            await until(lambda: board.status(replicas.channel)[0] == "receiving")
+            further = await replicas.add(board, {"kind": "telegram", "agent": "main", "settings": other})
+            await until(lambda: "created first" in board.status(further.id)[1])
+            with capture_logs() as logs:
+                await platform.fail(409, times=2, method="getUpdates", description="Conflict: terminated")
+                await until(lambda: [line for line in logs if line["event"] == "channel.disconnected"])
+            await until(lambda: board.status(replicas.channel)[0] == "receiving")
             assert "created first" in board.status(further.id)[1]
 
 
