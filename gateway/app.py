@@ -37,6 +37,7 @@ from gateway.infra.preflight import (
     describe_damage,
     describe_exhaustion,
 )
+from gateway.infra.replica_presence import BrokerInUse
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.migrations import UnknownRevision
 from gateway.observability.event_loop_watchdog import event_loop_watched
@@ -81,7 +82,7 @@ def run(settings: Settings) -> int:
         OSError,
     )
     # A supervisor tries these again, and not code 2.
-    temporary = (DatabaseInUse, DependencyUnavailable, ListenFailed)
+    temporary = (BrokerInUse, DatabaseInUse, DependencyUnavailable, ListenFailed)
     unstartable = (
         DatabaseFileUnusable,
         DatabaseLeftBehind,

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import hashlib
 import os
+import socket
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -17,13 +19,14 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 import structlog
-from sqlalchemy import column, func, select, table
+from sqlalchemy import column, func, select, table, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from delivery.background import log_errors
 from delivery.database.async_engine import AsyncConnection, create_async_engine
+from delivery.database.engine import Database
 from delivery.database.postgres import server_problem, with_failure_detection
 
 log = structlog.get_logger(__name__)
@@ -31,6 +34,10 @@ log = structlog.get_logger(__name__)
 _LOCK = (0x646F7665, 1)
 """The two numbers of the advisory lock; each database of a server has its own."""
 
+_IDENTITY = text(
+    "SELECT system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    "FROM pg_control_system()"
+)
 _RETRY_SECONDS = 0.2
 _RELEASE_SECONDS = 2.0
 CHECK_SECONDS = 5.0
@@ -200,6 +207,24 @@ class _PostgresClaim(_Claim):
                     await self._connection.execute(select(func.pg_advisory_unlock_all()))
         await self._disconnect()
         await self._engine.dispose()
+
+
+async def database_identity(database: Database) -> str | None:
+    """Return the same text for each process on this database, and another one for a copy of it.
+
+    A standby that takes over has the identity of its primary. None: the server does not tell its identity.
+    """
+    if database.is_sqlite:
+        found = await asyncio.to_thread(Path(str(make_url(database.url).database)).stat)
+        parts = (socket.gethostname(), found.st_dev, found.st_ino)
+    else:
+        try:
+            async with database.read() as connection:
+                parts = tuple((await connection.execute(_IDENTITY)).one())
+        except DBAPIError as error:
+            log.debug("database.identity_unknown", error=str(error.orig))
+            return None
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def _unavailable(error: DBAPIError) -> Exception:

@@ -22,6 +22,7 @@ from delivery.broker.renewal_thread import renewal_thread
 from delivery.broker.wake_ups import JetStreamWakeUps, MemoryWakeUps
 from delivery.database.clock import synchronized_with, utc_now
 from delivery.database.engine import Database
+from delivery.database.instance_claim import database_identity
 from delivery.events.public_subjects import Announce, announce_with
 from gateway.accounts.vault import Vault
 from gateway.config.settings import Settings
@@ -36,7 +37,7 @@ from gateway.infra.preflight import (
     require_no_database_left,
     wanted_streams,
 )
-from gateway.infra.replica_presence import ReplicaPresence
+from gateway.infra.replica_presence import DatabaseAnnouncement, ReplicaPresence
 from gateway.infra.shard_wake_ups import ShardWakeUps
 from gateway.observability.fault_points import FaultPoints
 from gateway.observability.log_file import logged_to_file
@@ -86,8 +87,8 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
     """Open the services in order and close them in reverse order.
 
     Raises DataDirBusy, DataDirExposed, EmbeddedNatsFailed, DependencyUnavailable, DatabaseInUse,
-    PoolModeUnsuitable, DatabaseLeftBehind, SecretKeyMismatch, DatabaseUnavailable and DeliveryError, each
-    with a message for the operator.
+    PoolModeUnsuitable, BrokerInUse, DatabaseLeftBehind, SecretKeyMismatch, DatabaseUnavailable and
+    DeliveryError, each with a message for the operator.
     """
     faults = FaultPoints(settings.fault_point)
     async with AsyncExitStack() as stack:
@@ -101,13 +102,16 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
         vault = await open_checked_vault(settings, database)
         nats = await _open_nats(settings, broker, stack)
         stream_settings = _stream_config(settings, broker)
-        epoch = await epochs.open_streams(
-            database, nats, stream_settings, may_have_lost=broker is not None and broker.may_have_lost
-        )
         boot = secrets.token_hex(8)
         is_sole = lock is not None and not _is_shared(settings)
         holder = _lease_holder(lock, boot, sole_process=is_sole)
         leases = await _open_leases(settings, nats, holder, stack)
+        announcement = await _announcement(settings, database, leases, boot)
+        epoch = await epochs.open_streams(
+            database, nats, stream_settings, may_have_lost=broker is not None and broker.may_have_lost
+        )
+        if announcement is not None:
+            await stack.enter_async_context(announcement.maintained())
         presence = ReplicaPresence(leases, instance=holder.instance, boot=boot, ttl=settings.lease_ttl)
         yield BackingServices(
             settings=settings,
@@ -191,6 +195,18 @@ async def _open_leases(
         return MemoryLeases()
     renewals = await stack.enter_async_context(renewal_thread(settings.nats_url.get_secret_value()))
     return JetStreamLeases(nats, holder, renewals)
+
+
+async def _announcement(
+    settings: Settings, database: Database, leases: Leases, boot: str
+) -> DatabaseAnnouncement | None:
+    """Check that no gateway on another database uses the broker, before anything is changed there."""
+    identity = None if settings.nats_url is None else await database_identity(database)
+    if identity is None:
+        return None
+    announcement = DatabaseAnnouncement(leases, database=identity, boot=boot, ttl=settings.lease_ttl)
+    await announcement.require_alone()
+    return announcement
 
 
 def _wake_ups(settings: Settings, nats: NatsConnection, streams: stream_config.StreamConfig) -> WakeUps:

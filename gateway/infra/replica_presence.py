@@ -9,20 +9,84 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from time import monotonic
 
 import structlog
 
+from delivery.background import log_errors
 from delivery.broker.port import Leases
 from delivery.broker.stream_config import subject_token
 from delivery.errors import DeliveryError
 
 log = structlog.get_logger(__name__)
 
+_EXPIRY_SECONDS = 2.0
+"""Seconds after which the lease of a killed process has certainly expired, beyond its time to live."""
+
 POLL_SECONDS = 1.0
 """Seconds for which the result of a presence check is reused."""
 RETRY_SECONDS = 0.2
+
+
+class BrokerInUse(Exception):
+    """Gateways on another database use the NATS server; a later start succeeds when they have ended."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "nats_url (DOVECOTE_NATS_URL): a gateway on another database, or a copy of this one, uses this "
+            "NATS server. They would take each other's turns and deliveries, and delete each other's events. "
+            "Stop the other one, or give each database a NATS server, or an account of one, of its own"
+        )
+
+
+class DatabaseAnnouncement:
+    """Announces on the broker the database of this process, so that gateways on another one do not start."""
+
+    def __init__(self, leases: Leases, *, database: str, boot: str, ttl: float) -> None:
+        self._leases = leases
+        self._prefix = f"db:{database}:"
+        self._name = f"{self._prefix}{boot}"
+        self._ttl = ttl
+
+    async def require_alone(self) -> None:
+        """Raise BrokerInUse if gateways on other databases use the broker.
+
+        The leases of killed ones last until their time to live is over, so this waits for that time.
+        """
+        deadline = monotonic() + self._ttl + _EXPIRY_SECONDS
+        while await self._others():
+            if monotonic() > deadline:
+                raise BrokerInUse
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _others(self) -> frozenset[str]:
+        try:
+            held = await self._leases.list_held("db")
+        except DeliveryError:  # there is no stream, or its creation reports the same error
+            return frozenset()
+        return frozenset(name for name in held if not name.startswith(self._prefix))
+
+    @asynccontextmanager
+    async def maintained(self) -> AsyncIterator[None]:
+        """Announce the database until the block ends, also after the broker was away; raises BrokerInUse."""
+        announced = asyncio.Event()
+        keeping = asyncio.create_task(self._maintain(announced))
+        try:
+            await announced.wait()
+            await self.require_alone()  # of two that start at once, none saw the other before
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.wait({keeping})
+
+    async def _maintain(self, announced: asyncio.Event) -> None:
+        while True:
+            with log_errors("database.announcement"), suppress(DeliveryError):
+                async with self._leases.acquire(self._name, ttl=self._ttl) as lease:
+                    announced.set()
+                    await lease.wait_lost()
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 class ReplicaPresence:

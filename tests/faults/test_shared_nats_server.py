@@ -1,0 +1,64 @@
+"""Gateways on two databases, such as an original and its restored copy, do not use one NATS server."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from commands import run_to_end
+from databases import postgres
+from gateway_process import GatewayProcess, gateway
+from nats_servers import TOKEN, nats_server
+from postgres import PostgresCluster
+from turn_requests import is_finished, poll_until, start_turn
+
+__all__ = ["postgres"]
+
+TURNS = 8
+
+
+async def all_complete(process: GatewayProcess) -> None:
+    """Run turns in several conversations, which are in different shards."""
+    for number in range(TURNS):
+        turn = await start_turn(process, "!echo hi", conversation=f"c{number}")
+        await poll_until(process, turn["statusUrl"], is_finished)
+
+
+async def start_fails(data: Path, env: dict[str, str]) -> tuple[int | None, str]:
+    """Return the exit code and the errors of a start."""
+    code, _, errors = await run_to_end("serve", "--data", str(data), "--port", "0", cwd=data.parent, **env)
+    return code, errors
+
+
+async def test_a_restored_copy_does_not_start_beside_the_original(tmp_path: Path) -> None:
+    """It ends and names the setting, the original goes on; after a kill of the original the copy starts."""
+    async with nats_server(tmp_path / "nats") as server:
+        url = f"nats://{TOKEN}@127.0.0.1:{server.port}"
+        env = {"DOVECOTE_NATS_URL": url, "DOVECOTE_EVENT_LOG_BYTES": "16777216", "DOVECOTE_LEASE_TTL": "6"}
+        async with gateway(tmp_path / "data", env=env) as original:
+            await original.stop()
+            shutil.copytree(tmp_path / "data", tmp_path / "copy")
+            await original.start()
+            code, errors = await start_fails(tmp_path / "copy", env)
+            assert (code, "DOVECOTE_NATS_URL" in errors) == (1, True), errors
+            await all_complete(original)
+            await original.kill()
+        async with gateway(tmp_path / "copy", env=env) as copy:
+            await all_complete(copy)
+
+
+async def test_databases_of_one_server_are_different(tmp_path: Path, postgres: PostgresCluster) -> None:
+    """A second installation is refused; a second replica is not."""
+    async with nats_server(tmp_path / "nats") as server:
+        url = f"nats://{TOKEN}@127.0.0.1:{server.port}"
+        env = {"DOVECOTE_NATS_URL": url, "DOVECOTE_EVENT_LOG_BYTES": "16777216", "DOVECOTE_LEASE_TTL": "6"}
+        env |= {"DOVECOTE_REPLICAS": "2", "DOVECOTE_SHARED_FILES": "true"}
+        one, other = ({**env, "DOVECOTE_DATABASE_URL": postgres.create_database()} for _ in range(2))
+        async with (
+            gateway(tmp_path / "data", env=one) as first,
+            gateway(tmp_path / "data", env=one) as second,
+        ):
+            code, errors = await start_fails(tmp_path / "other", other)
+            assert (code, "DOVECOTE_NATS_URL" in errors) == (1, True), errors
+            await all_complete(first)
+            await all_complete(second)
