@@ -22,6 +22,7 @@ from gateway.infra.nats_probe import stores_messages
 
 _log = structlog.get_logger(__name__)
 
+_CRASHES = ("fatal error: ", "panic: ")
 _START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 3.0
 _RETRY_DELAYS = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
@@ -199,8 +200,10 @@ class EmbeddedNats:
         return int(json.loads(ports.read_text())["nats"][0].rpartition(":")[2])
 
     def _last_log_line(self) -> str:
+        """Return the last line of the log, or what precedes the stacks of a Go program that crashed."""
         lines = (self._directory / "server.log").read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "its log is empty"
+        crashes = [line for line in lines if line.startswith(_CRASHES)]
+        return next(iter(crashes or lines[-1:]), "its log is empty")
 
     def _write_config(self) -> None:
         for stale in self._directory.glob("*.ports"):

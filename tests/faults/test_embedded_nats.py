@@ -221,3 +221,15 @@ async def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     with DataDirLock(tmp_path / "data") as lock, pytest.raises(EmbeddedNatsFailed, match="it is broken"):
         async with open_embedded_nats(lock, binary=str(broken)):
             pass
+
+
+async def test_the_reason_of_a_crash_is_named(tmp_path: Path) -> None:
+    """A server with too little address space ends with stacks in its log; the error has the line before."""
+    program = tmp_path / "nats-server"
+    server = find_nats_server()
+    program.write_text(f'#!/bin/sh\nulimit -v 600000\nexec {server} "$@"\n')
+    program.chmod(0o755)
+    failed = pytest.raises(EmbeddedNatsFailed, match="fatal error: failed to reserve")
+    with DataDirLock(tmp_path / "data") as lock, failed:
+        async with open_embedded_nats(lock, binary=str(program)):
+            pass
