@@ -26,6 +26,8 @@ from gateway.store.conversations.room_messages import ROOM_MESSAGE_AGE
 from gateway.store.turns import retention as turn_retention
 
 INTERVAL_SECONDS = 3600.0
+FIRST_SECONDS = 60.0
+"""Seconds from the start to the first pass: a gateway that never runs for an hour deletes old rows too."""
 STEP_PAUSE_SECONDS = 0.05
 COUNTER_AGE = timedelta(days=40)
 
@@ -104,19 +106,23 @@ class RetentionTask:
         share: WorkShare | None = None,
         now: Callable[[], datetime] = utc_now,
         pause: float = STEP_PAUSE_SECONDS,
+        first: float = FIRST_SECONDS,
     ) -> None:
         self._database = database
         self._settings = settings
         self._share = share or WorkShare()
         self._now = now
         self._pause = pause
+        self._first = first
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Delete old rows every hour until stopped."""
+        """Delete old rows soon, and then every hour, until stopped."""
+        wait = self._first
         while not stop.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(INTERVAL_SECONDS):
+                async with asyncio.timeout(wait):
                     await stop.wait()
+            wait = INTERVAL_SECONDS
             if not stop.is_set():
                 await self.run_once(stop)
 

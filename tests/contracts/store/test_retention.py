@@ -13,7 +13,7 @@ from delivery.database import tables as delivery_tables
 from delivery.database.engine import Database, metadata
 from delivery.deliveries.queries import BATCH_ROWS
 from gateway.config.setting_types import RetentionSettings
-from gateway.maintenance.retention import RULES, RetentionTask
+from gateway.maintenance.retention import FIRST_SECONDS, INTERVAL_SECONDS, RULES, RetentionTask
 from gateway.store import history_tables, sandbox_tables, tables
 from gateway.store.conversations import histories
 from gateway.store.turns import retention
@@ -68,6 +68,20 @@ async def test_nothing_is_deleted_when_a_setting_is_zero(harness: IngressHarness
     forever = RetentionSettings(turns=0, messages=0, deliveries=0, usage=0, audit=0)
     await RetentionTask(harness.database, forever, now=lambda: NOW, pause=0).run_once(asyncio.Event())
     assert {table.name: await _count(harness, table) for table in metadata.sorted_tables} == before
+
+
+async def test_the_first_pass_does_not_wait_for_an_hour(harness: IngressHarness) -> None:
+    """A gateway that is restarted more often deletes old rows too."""
+    conversation = (await harness.send_message("first"), await harness.get_conversation())[1].id
+    await _fill(harness, conversation)
+    task, stop = RetentionTask(harness.database, DAYS_90, now=lambda: NOW, pause=0, first=0), asyncio.Event()
+    running = asyncio.create_task(task.run(stop))
+    async with asyncio.timeout(30):
+        while "done" in await _column(harness, tables.turns, "id"):  # noqa: ASYNC110 - by a task
+            await asyncio.sleep(0.01)
+    stop.set()
+    await running
+    assert FIRST_SECONDS < INTERVAL_SECONDS
 
 
 async def test_a_step_is_short(harness: IngressHarness) -> None:
