@@ -31,7 +31,7 @@ from gateway.store.turn_state import (
     decide_poison,
 )
 from gateway.store.turns import approvals as approval_store
-from gateway.store.turns import claims, turns
+from gateway.store.turns import claims, turn_queue, turns
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.claims import ClaimedConversation
 from gateway.store.turns.turns import Turn
@@ -145,10 +145,13 @@ class TurnClaimer:
     ) -> Claim | None:
         """Claim the next turn in a transaction; call `committed` with the result after the commit.
 
-        `next_turn`: that turn, if the transaction knows it.
+        `next_turn`: that turn, if the transaction knows it. While it waits, turns behind it that were
+        cancelled are settled.
         """
         turn = next_turn or await turns.next_turn(tx.connection, conversation)
-        if turn is None or _must_wait(turn, may_retry=may_retry):
+        if turn is not None and _must_wait(turn, may_retry=may_retry):
+            turn = await turn_queue.next_cancelled(tx.connection, conversation)
+        if turn is None:
             return None
         read = raise_fence if fence is None else claims.read
         claimed = await read(tx.connection, conversation)

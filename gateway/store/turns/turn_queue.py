@@ -32,6 +32,17 @@ _STEERING = (
     )
     .order_by(turns.c.position)
 )
+_NEXT_CANCELLED = (
+    select(*TURN_COLUMNS)
+    .where(
+        turns.c.conversation == bindparam("of"),
+        IS_OPEN,
+        turns.c.state == str(TurnState.QUEUED),
+        turns.c.cancel.is_(True),
+    )
+    .order_by(turns.c.position)
+    .limit(1)
+)
 _COUNT_BEFORE = (
     select(func.count())
     .select_from(turns)
@@ -74,6 +85,12 @@ async def set_input(
         .values(input=text, notify=turn.notify or notify, context=context or turn.context)
     )
     return changed.rowcount == 1
+
+
+async def next_cancelled(connection: Connection, conversation: str) -> Turn | None:
+    """Return the first turn in line that was cancelled, or None."""
+    found = (await connection.execute(_NEXT_CANCELLED, {"of": conversation})).mappings().first()
+    return to_turn(found) if found else None
 
 
 async def queue_position(connection: Connection, turn: Turn) -> int | None:

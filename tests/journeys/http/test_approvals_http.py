@@ -242,3 +242,24 @@ async def _take_over(process: GatewayProcess, conversation: str) -> None:
     assert "I am Olga." in output
     operators = [one for one in of_kind(events, "message.completed") if one["role"] == "operator"]
     assert [one["text"] for one in operators] == ["I am Olga."]
+
+
+async def test_turns_behind_one_that_waits_can_be_cancelled(tmp_path: Path) -> None:
+    """They end at once and never run, first and last in line; the rest runs after the approval."""
+    async with model_gateway(tmp_path / "data", echo) as (process, server):
+        queued = await start_turn(process, "run: echo pigeon")
+        conversation = queued["conversationId"]
+        events = await events_until(process, conversation, "approval.requested")
+        (asked,) = of_kind(events, "approval.requested")
+        first, second, last = [(await start_turn(process, text))["turnId"] for text in ("1", "2", "3")]
+        for number, turn in enumerate((last, first), 1):
+            await call(process, "POST", f"/turns/{turn}/cancel")
+            await events_until(process, conversation, "turn.cancelled", number)
+            _, status = await call(process, "GET", f"/status/{turn}")
+            assert status["state"] == "cancelled"
+        _, status = await call(process, "GET", f"/status/{queued['turnId']}")
+        assert status["state"] == "waiting"
+        await call(process, "POST", f"/approvals/{asked['approval']}", decision="approve")
+        events = await events_until(process, conversation, "turn.completed", 2)
+    started = {event["turn"] for event in events if event["type"] == "turn.started"}
+    assert (started, server.requests) == ({queued["turnId"], second}, 3)
