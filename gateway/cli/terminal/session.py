@@ -62,6 +62,7 @@ class TerminalSession:
         self._inputs: asyncio.Queue[SessionInput] = asyncio.Queue()
         self._transcript = Transcript(markdown=markdown)
         self._turns: dict[str, str | None] = {}
+        self._cancelled: set[str] = set()
         self._early_events: list[Frame] = []
         self._sent_texts: list[str] = []
         self._unaccepted: dict[str, str] = {}
@@ -83,6 +84,8 @@ class TerminalSession:
                 while not self._is_over():
                     await self._handle(await self._inputs.get())
                 following.cancel()
+        if self._running() and not self._pending_approvals:
+            typer.echo("what runs goes on without this terminal; see dovecote turns list", err=True)
         return self._last_state
 
     async def _follow(self) -> None:
@@ -111,7 +114,9 @@ class TerminalSession:
             typer.echo(PROMPT, nl=False)
 
     def _is_over(self) -> bool:
-        busy = self._unaccepted or self._awaited_replies or self._running()
+        """Return whether to end: a person who leaves waits only until the gateway has what was typed."""
+        leaves = self._input_ended and self._at_terminal and self._once is None
+        busy = self._unaccepted or (not leaves and (self._awaited_replies or self._running()))
         return self._leaving or (not busy and (self._input_ended or self._once is not None))
 
     def _running(self) -> list[str]:
@@ -128,11 +133,13 @@ class TerminalSession:
             await self._on_frame(received)
 
     async def _on_interrupt(self) -> None:
-        """Handle Ctrl-C: cancel the running turns, or exit without one."""
-        if not self._running():
+        """Handle Ctrl-C: cancel the running turns; leave if there are none, or if they do not end."""
+        running = set(self._running())
+        if running <= self._cancelled:
             self._leaving = True
             typer.echo()
-        for turn in self._running():
+        self._cancelled |= running
+        for turn in running:
             await self._client.cancel(turn)
 
     def _on_end_of_input(self) -> None:

@@ -29,6 +29,7 @@ class Transcript:
             "message.delta": self._delta,
             "message.completed": self._completed,
             "message.received": self._received,
+            "turn.queued": self._queued,
             "turn.restarted": self._restarted,
             "turn.retrying": self._retrying,
             "turn.waiting": lambda about: self._line(f"… still {about.get('reason')}"),
@@ -85,6 +86,11 @@ class Transcript:
 
     def _received(self, about: Mapping[str, Any]) -> str:
         return self._line(f"» {about.get('text', '')}")
+
+    def _queued(self, about: Mapping[str, Any]) -> str:
+        before = int(about.get("position") or 0)
+        turns = "1 turn" if before == 1 else f"{before} turns"
+        return self._line(f"… in line behind {turns} (dovecote turns list)") if before else ""
 
     def _restarted(self, _about: Mapping[str, Any]) -> str:
         line = self._line("↻ restarted; the earlier text of this turn no longer counts")

@@ -6,9 +6,11 @@ import asyncio
 import json
 import os
 import pty
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -233,11 +235,55 @@ def test_a_tool_call_is_asked_for_with_its_name_once(gateway: FakeGateway, tmp_p
     assert 'waits for approval of flight_time {"km": 9}: dovecote' in line
 
 
-async def _commanded_at_terminal(*words: str, directory: Path) -> Done:
-    """Run a command whose input is a terminal at which a person types `y`."""
+async def _wait_in_line(socket: ClientSocket) -> None:
+    """Queue a message behind two turns, and never run it."""
+    await socket.receive("subscribe")
+    await socket.send_control("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
+    sent = await socket.receive("send")
+    await socket.send_control("accepted", id=sent["id"], turn="trn_1", conversation="cnv_1")
+    await socket.send_event("turn.queued", position=2)
+
+
+def test_a_person_leaves_while_a_message_is_in_line(gateway: FakeGateway, tmp_path: Path) -> None:
+    """The gateway has the message before Ctrl-D ends the command, which says that it goes on."""
+    gateway.scripts = [_wait_in_line]
+    words = ("chat", "--url", gateway.url)
+    done = asyncio.run(_commanded_at_terminal(*words, directory=tmp_path, typed=b"hello\n\x04"))
+    assert (done.returncode, "goes on without this terminal" in done.stderr) == (0, True), done
+
+
+def test_a_second_interrupt_leaves_a_turn_that_does_not_end(gateway: FakeGateway, tmp_path: Path) -> None:
+    """The first one asks the gateway to cancel it; the message in line says what is before it."""
+    cancels: Queue[Any] = Queue()
+
+    async def ignore_the_cancel(socket: ClientSocket) -> None:
+        await _wait_in_line(socket)
+        cancels.put(await socket.receive("cancel"))
+
+    async def interrupt_twice() -> Done:
+        words, env = ("chat", "hello", "--url", gateway.url), environment_without_ours()
+        child = await gateway_command(
+            *words, env=env, cwd=tmp_path, stdin=PIPE, stdout=PIPE, stderr=PIPE, started=True
+        )
+        assert child.stdout is not None
+        async with asyncio.timeout(60):
+            shown = await child.stdout.readline()
+            child.send_signal(signal.SIGINT)
+            await asyncio.to_thread(cancels.get, timeout=30)
+            child.send_signal(signal.SIGINT)
+            _, errors = await child.communicate()
+        return Done(returncode=child.returncode or 0, stdout=shown.decode(), stderr=errors.decode())
+
+    gateway.scripts = [ignore_the_cancel]
+    done = asyncio.run(interrupt_twice())
+    assert (done.returncode, "in line behind 2 turns" in done.stdout) == (1, True), done
+
+
+async def _commanded_at_terminal(*words: str, directory: Path, typed: bytes = b"y\n") -> Done:
+    """Run a command whose input is a terminal at which a person types."""
     person, terminal = pty.openpty()
     try:
-        os.write(person, b"y\n")
+        os.write(person, typed)
         env = environment_without_ours()
         child = await gateway_command(
             *words, env=env, cwd=directory, stdin=terminal, stdout=PIPE, stderr=PIPE, started=True
