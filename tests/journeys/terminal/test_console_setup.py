@@ -91,6 +91,19 @@ async def test_a_bot_is_connected_tested_and_paused_and_a_person_let_in(
     assert await records(gateway, "channels") == []
 
 
+async def test_a_bot_is_connected_paused(console: Console, platform: Simulator) -> None:
+    """It receives nothing before a person resumes it."""
+    page = console.page
+    await console.open_place("Channels")
+    form = page.get_by_role("form", name="Connect Telegram")
+    await form.get_by_label("Connect it paused").check()
+    await connect_telegram(page, platform, "later")
+    await expect(page.locator(".facts .badge").first).to_have_text("paused")
+    await page.get_by_role("button", name="Remove").click()
+    await page.get_by_role("button", name="Confirm removal").click()
+    await expect(page.get_by_text("No channel yet")).to_be_visible()
+
+
 async def test_faults_of_a_channel_are_shown_at_their_fields(console: Console, platform: Simulator) -> None:
     """A wrong setting is named where it was typed, what was typed stays, and the manifest can be copied."""
     page = console.page
