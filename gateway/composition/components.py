@@ -81,11 +81,14 @@ async def build_components(backing: BackingServices, stack: AsyncExitStack) -> C
             base.relay.run,
             base.drafts.run,
             base.sign_in_links.run,
-            *([base.channel_supervisor.run] if settings.roles & CHANNEL_ROLES else []),
             _epoch_watch(backing),
             process_gauges(backing, base.channel_supervisor.count_by_state).run,
         ),
-        last_to_stop=(base.span_recorder.run,) if base.span_recorder else (),
+        last_to_stop=(
+            # After the drafts: their last calls, such as removing the line about a command, need the bots.
+            *((base.channel_supervisor.run,) if settings.roles & CHANNEL_ROLES else ()),
+            *((base.span_recorder.run,) if base.span_recorder else ()),
+        ),
     )
 
 
