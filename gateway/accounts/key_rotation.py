@@ -67,8 +67,8 @@ async def check_keys(database: Database, vault: Vault) -> None:
         await encrypted_columns.add_key_check(connection, _CHECK, vault.encrypt(_place(_CHECK), _CHECK_TEXT))
         if vault.is_rotating:
             await encrypted_columns.add_key_check(connection, name, vault.encrypt(_place(name), _CHECK_TEXT))
-        stored = await encrypted_columns.list_key_checks(connection)
-        for check, envelope in sorted(stored.items()):
+        stored = await encrypted_columns.list_key_checks(connection, _CHECK)
+        for check, envelope in stored.items():
             vault.decrypt(_place(check), envelope)
 
 

@@ -206,9 +206,10 @@ async def add_key_check(connection: Connection, name: str, envelope: str) -> Non
     await connection.execute(insert.values(name=name, sealed=envelope).on_conflict_do_nothing())
 
 
-async def list_key_checks(connection: Connection) -> dict[str, str]:
-    """Return the key check values by name."""
-    return {row.name: row.sealed for row in (await connection.execute(select(marks))).all()}
+async def list_key_checks(connection: Connection, name: str) -> dict[str, str]:
+    """Return the key check values whose names begin with this one, in the order of names."""
+    found = await connection.execute(select(marks).where(marks.c.name >= name).order_by(marks.c.name))
+    return {row.name: row.sealed for row in found.all() if row.name.startswith(name)}
 
 
 async def replace_key_check(connection: Connection, name: str, envelope: str) -> None:
