@@ -51,6 +51,8 @@ def logs(
             f"there is no log at {file}: start the gateway, name its data directory with --data, or look "
             "where its output goes if log_file_mb is 0"
         ) from None
+    except BrokenPipeError:  # of the output, which a reader such as head has closed
+        raise
     except OSError as error:
         raise CommandFailed(f"{file} cannot be read: {error.strerror}") from error
 

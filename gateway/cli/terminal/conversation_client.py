@@ -25,8 +25,15 @@ FATAL_CLOSE_CODES = {
 """Close codes after which reconnecting is useless."""
 
 
+MAX_FRAME_BYTES = 64 * 1024
+"""Bytes of a frame that the gateway accepts. It closes the connection after a longer one, each time again."""
+
 CONNECTION_FRAMES = frozenset({"subscribed", "reset"})
 """Frames that begin a connection: they say nothing about whether the gateway can store a message."""
+
+
+class MessageTooLong(CommandFailed):
+    """A message does not fit into one frame, so it is not sent."""
 
 
 class _TemporarilyUnavailable(CommandFailed):
@@ -57,7 +64,7 @@ class ConversationClient:
         self._subscribed = False
 
     async def send_message(self, text: str, *, agent: str | None = None) -> str:
-        """Send a message; returns the id of its `accepted` frame."""
+        """Send a message; returns the id of its `accepted` frame. Raises MessageTooLong."""
         frame = {
             "type": "send",
             "conversation": self._conversation,
@@ -66,6 +73,11 @@ class ConversationClient:
         }
         if agent:
             frame["agent"] = agent
+        if (size := len(_encode(frame).encode())) > MAX_FRAME_BYTES:
+            raise MessageTooLong(
+                f"the message is too long to send ({size} bytes, at most {MAX_FRAME_BYTES}): "
+                "put it into a file with dovecote files put, or send it over HTTP"
+            )
         self._unaccepted[frame["id"]] = frame
         await self._send(frame)
         return frame["id"]
@@ -85,7 +97,7 @@ class ConversationClient:
 
     async def _send(self, frame: Frame) -> None:
         if self._socket is not None and not self._socket.closed:
-            await self._socket.send_json(frame)
+            await self._socket.send_str(_encode(frame))
 
     async def frames(self) -> AsyncGenerator[Frame]:
         """Yield every frame, events one by one, across reconnects.
@@ -129,7 +141,7 @@ class ConversationClient:
             self._socket, self._subscribed, self._was_connected = socket, False, True
             await self._subscribe()
             for waiting in list(self._unaccepted.values()):
-                await socket.send_json(waiting)
+                await socket.send_str(_encode(waiting))
             async for message in socket:
                 if message.type is not aiohttp.WSMsgType.TEXT:
                     continue
@@ -183,6 +195,16 @@ class ConversationClient:
         if {"id", "approval", "turn"} & set(frame):
             return True
         raise CommandFailed(str(frame.get("detail") or frame.get("code")))
+
+
+def _encode(frame: Frame) -> str:
+    """Return a frame as JSON; letters of all languages stay as they are, which is shorter."""
+    text = json.dumps(frame, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes that are not UTF-8: the gateway refuses their escapes, and says why
+        return json.dumps(frame)
+    return text
 
 
 def decode_frames(text: str) -> list[Frame]:

@@ -15,7 +15,7 @@ import typer
 
 from gateway.cli.errors import print_error
 from gateway.cli.output import clean
-from gateway.cli.terminal.conversation_client import ConversationClient
+from gateway.cli.terminal.conversation_client import ConversationClient, MessageTooLong
 from gateway.cli.terminal.stdin_lines import stdin_lines
 from gateway.cli.terminal.transcript import ENDS, Transcript, render_decision_command, render_tool_call
 
@@ -158,8 +158,14 @@ class TerminalSession:
             self._prompt()
 
     async def _send_message(self, text: str) -> None:
-        self._sent_texts.append(text)
-        self._unaccepted[await self._client.send_message(text, agent=self._agent)] = text
+        try:
+            self._unaccepted[await self._client.send_message(text, agent=self._agent)] = text
+        except MessageTooLong as error:
+            print_error(str(error))
+            self._last_state = "refused"
+            self._prompt()
+        else:
+            self._sent_texts.append(text)
 
     async def _decide(self, text: str) -> None:
         if self._pending_approvals[0]["type"] == "question.requested":

@@ -235,6 +235,25 @@ def test_a_tool_call_is_asked_for_with_its_name_once(gateway: FakeGateway, tmp_p
     assert 'waits for approval of flight_time {"km": 9}: dovecote' in line
 
 
+async def _answer_once(socket: ClientSocket) -> None:
+    """Answer one message."""
+    await socket.receive("subscribe")
+    await socket.send_control("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
+    sent = await socket.receive("send")
+    await socket.send_control("accepted", id=sent["id"], turn="trn_1", conversation="cnv_1")
+    await socket.send_event("message.completed", role="assistant", text=f"{len(sent['text'])} letters")
+    await socket.send_event("turn.completed")
+
+
+def test_a_message_that_no_frame_can_hold_is_refused(gateway: FakeGateway, tmp_path: Path) -> None:
+    """The gateway closes the connection after a longer frame, each time again. Letters count as in UTF-8."""
+    gateway.scripts = [_answer_once]
+    done = command(gateway, tmp_path, "chat", typed=f"{'a' * 66_000}\n{'鳩' * 20_000}\n")
+    assert done.returncode == 0, done.stderr
+    assert "too long to send (66" in done.stderr
+    assert "20000 letters\n" in done.stdout
+
+
 async def _wait_in_line(socket: ClientSocket) -> None:
     """Queue a message behind two turns, and never run it."""
     await socket.receive("subscribe")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
+
+from commands import DEVNULL, PIPE, gateway_command
+from gateway.config.load import environment_without_ours
 
 Run = Callable[..., Result]
 
@@ -24,3 +30,22 @@ def test_before_the_first_start_no_gateway_runs_here(run: Run, tmp_path: Path, w
     (line,) = result.stderr.splitlines()
     assert line.startswith("dovecote: no gateway runs here")
     assert "`dovecote serve`" in line
+
+
+async def test_a_reader_may_close_the_log_early(tmp_path: Path) -> None:
+    """`dovecote logs | head -1` ends without an error, like every other command."""
+    (tmp_path / "logs").mkdir()
+    line = {"event": "ready", "level": "info", "timestamp": "2026-01-01T00:00:00Z", "logger": "gateway.app"}
+    (tmp_path / "logs" / "gateway.log").write_text(f"{json.dumps(line)}\n" * 2000)
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        child = await gateway_command(
+            "logs", "--lines", "2000", "--data", str(tmp_path), env=environment_without_ours(), cwd=tmp_path,
+            stdin=DEVNULL, stdout=writer, stderr=PIPE, started=True,
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    async with asyncio.timeout(60):
+        _, errors = await child.communicate()
+    assert (child.returncode, errors) == (0, b"")
