@@ -6,7 +6,8 @@ import { Badge, html, Output, Trouble, usePolled } from "../parts/parts.js";
 const EVERY = 5000;
 
 export function View() {
-  return html`<section class="view">
+  // Nothing else on this page takes the focus, so the keyboard scrolls a small window by the section itself.
+  return html`<section class="view" tabIndex="0" aria-label="Health">
     <h1>Health</h1>
     <${Probe} path="readyz" title="Ready" question="Does it take messages, run turns and deliver?" words=${["ready", "unready"]} />
     <${Probe} path="healthz" title="Alive" question="Does the process answer?" words=${["alive", "failed"]} />

@@ -127,6 +127,8 @@ async def test_the_keyboard_alone_suffices(gateway: FilledGateway, browser: Brow
         await load(page, f"{url}/#/workspaces")
         await page.locator("main a[href^='#/workspaces/']").first.press("Enter")
         await expect(page.locator("main")).to_be_focused()
+        await load(page, f"{url}/#/health")
+        await expect(page.locator("main > section")).to_have_attribute("tabindex", "0")  # Chrome needs none
         await load(page, f"{url}/#/approvals")
         waiting = page.locator("[data-approval]")
         await expect(waiting.first).to_be_visible()
