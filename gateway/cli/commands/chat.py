@@ -32,7 +32,7 @@ async def chat(
 ) -> None:
     """Talk to a running gateway: with MESSAGE one turn, without it until Ctrl-D."""
     from gateway.cli.terminal.conversation_client import ConversationClient
-    from gateway.cli.terminal.session import TerminalSession
+    from gateway.cli.terminal.session import REFUSED, TerminalSession
 
     if message is not None and not message.strip():
         raise UsageError("the message is blank: give some text")
@@ -42,7 +42,7 @@ async def chat(
         once=message,
         markdown=not plain and shows_styles(),
     ).run()
-    if message is not None and ended != "turn.completed":
+    if (message is not None and ended != "turn.completed") or ended == REFUSED:
         raise typer.Exit(ExitCode.FAILED)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,10 @@ from gateway.cli.terminal.stdin_lines import stdin_lines
 from gateway.cli.terminal.transcript import ENDS, Transcript, render_decision_command, render_tool_call
 
 PROMPT = "> "
+PIPED_AT_ONCE = 20
+"""Messages of piped input that may be unanswered at a time: a conversation's queue is limited."""
+
+REFUSED = "refused"
 HELP = (
     "Type a message; !COMMAND runs it, !&COMMAND in the background, /help lists the commands. "
     "Ctrl-C stops a turn, Ctrl-D leaves."
@@ -68,6 +73,8 @@ class TerminalSession:
         self._unaccepted: dict[str, str] = {}
         self._awaited_replies: list[str] = []
         self._pending_approvals: list[Frame] = []
+        self._piped: deque[TypedLine | KeyPress] = deque()
+        self._has_failures = False
         self._reads_lines = False
         self._input_ended = False
         self._leaving = False
@@ -76,17 +83,22 @@ class TerminalSession:
         self._stack = ExitStack()
 
     async def run(self) -> str:
-        """Run until the person exits or the one message is answered; returns how the last turn ended."""
+        """Run until the person exits or the one message is answered; returns how the last turn ended.
+
+        For piped input that is REFUSED if a message was refused, or its turn did not complete.
+        """
         with self._stack, on_interrupt(lambda: self._inputs.put_nowait(KeyPress.INTERRUPT)):
             async with asyncio.TaskGroup() as group:
                 following = group.create_task(self._follow())
                 await self._start()
                 while not self._is_over():
                     await self._handle(await self._inputs.get())
+                    await self._handle_piped()
                 following.cancel()
         if self._running() and not self._pending_approvals:
             typer.echo("what runs goes on without this terminal; see dovecote turns list", err=True)
-        return self._last_state
+        is_piped = self._once is None and not self._at_terminal
+        return REFUSED if is_piped and self._has_failures else self._last_state
 
     async def _follow(self) -> None:
         async with aclosing(self._client.frames()) as frames:
@@ -122,11 +134,24 @@ class TerminalSession:
     def _running(self) -> list[str]:
         return [turn for turn, end in self._turns.items() if end is None]
 
+    async def _handle_piped(self) -> None:
+        """Handle the lines of piped input, in order, as far as not too many messages are unanswered."""
+        while self._piped and (
+            self._pending_approvals or len(self._unaccepted) + len(self._running()) < PIPED_AT_ONCE
+        ):
+            line = self._piped.popleft()
+            if isinstance(line, TypedLine):
+                await self._on_line(line.text)
+            else:
+                self._on_end_of_input()
+
     async def _handle(self, received: SessionInput) -> None:
-        if isinstance(received, TypedLine):
-            await self._on_line(received.text)
-        elif received is KeyPress.INTERRUPT:
+        if received is KeyPress.INTERRUPT:
             await self._on_interrupt()
+        elif isinstance(received, TypedLine | KeyPress) and not self._at_terminal:
+            self._piped.append(received)
+        elif isinstance(received, TypedLine):
+            await self._on_line(received.text)
         elif received is KeyPress.END:
             self._on_end_of_input()
         elif isinstance(received, Mapping):
@@ -162,7 +187,7 @@ class TerminalSession:
             self._unaccepted[await self._client.send_message(text, agent=self._agent)] = text
         except MessageTooLong as error:
             print_error(str(error))
-            self._last_state = "refused"
+            self._last_state, self._has_failures = REFUSED, True
             self._prompt()
         else:
             self._sent_texts.append(text)
@@ -218,7 +243,7 @@ class TerminalSession:
         print_error(str(frame.get("detail") or frame.get("code")))
         if str(frame.get("id")) in self._unaccepted:
             self._unaccepted.pop(str(frame["id"]), None)
-            self._last_state = "refused"
+            self._last_state, self._has_failures = REFUSED, True
             self._prompt()
 
     def _on_event(self, event: Frame) -> None:
@@ -233,6 +258,7 @@ class TerminalSession:
             self._show(event)
         if turn in self._turns and event["type"] in ENDS:
             self._turns[turn], self._last_state = str(event["type"]), str(event["type"])
+            self._has_failures |= event["type"] != "turn.completed"
             if not self._running():
                 self._prompt()
 

@@ -263,6 +263,16 @@ async def test_the_settings_file_is_applied_without_a_restart(running: GatewayPr
     assert not (file.parent / "never-started").exists()
 
 
+async def test_more_lines_may_be_piped_than_can_be_in_line(running: GatewayProcess) -> None:
+    """`chat` sends the next ones when earlier ones are answered."""
+    lines = [f"!echo line-{number}" for number in range(70)]
+    done = await run(running, "chat", typed="\n".join(lines))
+    assert done.code == 0, done.err
+    assert [line for line in done.out.splitlines() if line.startswith("line-")] == [
+        line[6:] for line in lines
+    ]
+
+
 async def test_the_log_is_printed_after_the_end(running: GatewayProcess) -> None:
     """`logs` shows what the gateway of a data directory logged, also when it does not run any more."""
     assert (await run(running, "chat", "!echo hi")).code == 0
