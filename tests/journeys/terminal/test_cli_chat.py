@@ -7,6 +7,8 @@ import json
 import os
 import pty
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -255,6 +257,27 @@ def test_a_message_that_no_frame_can_hold_is_refused(gateway: FakeGateway, tmp_p
     assert done.returncode == 1, done.stderr
     assert "too long to send (66" in done.stderr
     assert "20000 letters\n" in done.stdout
+
+
+async def _answer_with_a_dove(socket: ClientSocket) -> None:
+    """Answer with a letter that few encodings have."""
+    await socket.receive("subscribe")
+    await socket.send_control("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
+    sent = await socket.receive("send")
+    await socket.send_control("accepted", id=sent["id"], turn="trn_1", conversation="cnv_1")
+    await socket.send_event("message.completed", role="assistant", text="gr\u00fc\u00dfe \U0001f54a")
+    await socket.send_event("turn.completed")
+
+
+def test_letters_that_the_output_does_not_have_are_replaced(gateway: FakeGateway, tmp_path: Path) -> None:
+    """A terminal or a job with another encoding than UTF-8 shows the rest of the answer."""
+    gateway.scripts = [_answer_with_a_dove]
+    words, env = ("chat", "hi", "--url", gateway.url), environment_without_ours()
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway", *words], env=env | {"PYTHONIOENCODING": "latin-1"}, cwd=tmp_path,
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "grüße ?\n".encode("latin-1"), b"")
 
 
 async def _wait_in_line(socket: ClientSocket) -> None:
