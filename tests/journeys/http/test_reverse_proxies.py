@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+from yarl import URL
 
 from delivery.database.clock import utc_now
 from gateway_process import gateway, reserve_port
@@ -123,17 +124,19 @@ class Proxied:
         headers = {"Authorization": f"Bearer {key or self.key}"}
         timeout = aiohttp.ClientTimeout(total=30)
         async with aiohttp.ClientSession(
-            self.url, headers=headers, connector=connector, timeout=timeout
+            f"{self.url}/", headers=headers, connector=connector, timeout=timeout
         ) as session:
             yield session
 
 
 @asynccontextmanager
-async def proxy(kind: str, home: Path, port: int, cert: Certificate, gateway_url: str) -> AsyncIterator[None]:
-    """Run a proxy with the configuration of deploy/proxies, but for names, ports and files."""
+async def proxy(kind: str, home: Path, url: URL, cert: Certificate, target: str) -> AsyncIterator[None]:
+    """Run a proxy with the configuration of deploy/proxies, but for names, ports, files and the path."""
     file, configure = KINDS[kind]
-    site = (PROXIES / file).read_text().replace("127.0.0.1:8080", gateway_url.removeprefix("http://"))
-    command = configure(home, site, port, cert)
+    site = (PROXIES / file).read_text().replace("127.0.0.1:8080", target)
+    if url.path != "/":
+        site = site.replace("location / {", f"location {url.path}/ {{").replace(target, f"{target}/")
+    command = configure(home, site, url.port or 0, cert)
     env = {"PATH": PATH, "HOME": str(home), "XDG_DATA_HOME": str(home)}
     with (home / "log").open("wb") as log:
         running = await asyncio.create_subprocess_exec(*command, cwd=home, env=env, stdout=log, stderr=log)
@@ -144,21 +147,23 @@ async def proxy(kind: str, home: Path, port: int, cert: Certificate, gateway_url
         await running.wait()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=KINDS)
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=[*KINDS, "nginx /bots"])
 async def proxied(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Proxied]:
-    """Run a gateway behind each of the proxies."""
-    kind = request.param
+    """Run a gateway behind each of the proxies, and below a path."""
+    kind, _, path = request.param.partition(" ")
     if shutil.which(kind, path=PATH) is None:
         pytest.skip(f"{kind} is not installed")
     home, port = tmp_path_factory.mktemp(kind), reserve_port()
-    cert, url = create_certificate(home), f"https://{NAME}:{port}"
+    cert, url = create_certificate(home), f"https://{NAME}:{port}{path}"
     env = {"DOVECOTE_PUBLIC_URL": url, "DOVECOTE_TRUSTED_PROXIES": "127.0.0.1/32"}
-    async with gateway(home / "data", env=env) as process, proxy(kind, home, port, cert, process.url):
-        found = Proxied(
-            url=url, key=process.key, trusted=ssl.create_default_context(cafile=str(cert.certificate))
-        )
+    async with (
+        gateway(home / "data", env=env) as process,
+        proxy(kind, home, URL(url), cert, process.url.removeprefix("http://")),
+    ):
+        trusted = ssl.create_default_context(cafile=str(cert.certificate))
+        found = Proxied(url=url, key=process.key, trusted=trusted)
         await until_it_answers(found)
         yield found
 
@@ -168,7 +173,7 @@ async def until_it_answers(proxied: Proxied) -> None:
     async with asyncio.timeout(30), proxied.session() as session:
         while True:
             try:
-                async with session.get("/healthz") as answer:
+                async with session.get("healthz") as answer:
                     assert answer.status == 200
                     return
             except aiohttp.ClientConnectorError:
@@ -180,7 +185,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 async def test_events_arrive_at_once(proxied: Proxied) -> None:
     """The events of a turn arrive in a stream that stays open and to which nothing is added."""
-    path, headers = "/conversations/events/events", {"Accept": "text/event-stream"}
+    path, headers = "conversations/events/events", {"Accept": "text/event-stream"}
     async with proxied.session() as session:
         await start_turn(session, "!echo one")
         async with session.get(path, params={"after": "0"}, headers=headers) as stream:
@@ -192,7 +197,7 @@ async def test_events_arrive_at_once(proxied: Proxied) -> None:
 async def start_turn(session: aiohttp.ClientSession, command: str) -> None:
     """Start a turn in the conversation `events`."""
     turn = {"input": command, "conversation": "events"}
-    async with session.post("/agents/default/turns", json=turn) as answer:
+    async with session.post("agents/default/turns", json=turn) as answer:
         assert answer.status == 202, await answer.text()
 
 
@@ -204,7 +209,7 @@ async def until_completed(stream: aiohttp.ClientResponse) -> None:
 
 async def test_websockets_pass(proxied: Proxied) -> None:
     """A message that is sent in a WebSocket is answered there."""
-    async with proxied.session() as session, session.ws_connect("/ws") as socket:
+    async with proxied.session() as session, session.ws_connect("ws") as socket:
         await socket.send_json({"type": "subscribe", "conversation": "socket", "after": 0})
         await socket.send_json({"type": "send", "conversation": "socket", "text": "!echo hi", "id": "1"})
         async with asyncio.timeout(30):
@@ -216,7 +221,7 @@ async def test_uploads_are_not_limited_by_the_proxy(proxied: Proxied) -> None:
     """A file of some megabytes is stored; its link has the public address and returns it."""
     body = os.urandom(LARGE)
     async with proxied.session() as session:
-        async with session.post("/files", params={"name": "large"}, data=BytesIO(body)) as answer:
+        async with session.post("files", params={"name": "large"}, data=BytesIO(body)) as answer:
             assert answer.status == 201, await answer.text()
             link = (await answer.json())["url"]
         assert link.startswith(f"{proxied.url}/")
@@ -237,5 +242,5 @@ async def test_addresses_are_those_of_clients(proxied: Proxied) -> None:
 
 async def status_of(session: aiohttp.ClientSession, headers: dict[str, str] | None = None) -> int:
     """Return the status of a request for the account."""
-    async with session.get("/accounts/me", headers=headers) as answer:
+    async with session.get("accounts/me", headers=headers) as answer:
         return answer.status
