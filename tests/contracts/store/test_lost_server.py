@@ -124,7 +124,7 @@ async def test_a_slow_statement_has_its_time(postgres: PostgresCluster) -> None:
     """The server answers other connections, so nothing ends a statement that takes long."""
     async with served(postgres) as (_proxy, url):
         database = Database(url)
-        watch = ServerWatch(interval=0.05, patience=0.1, answer_within=5)
+        watch = ServerWatch(interval=0.05, patience=0.1, answer_within=30)
         watch.attach(database._engine.sync_engine)
         async with watch.running(), database.read() as connection:
             assert (await connection.execute(select(func.pg_sleep(1)))).one() is not None

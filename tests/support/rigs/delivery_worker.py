@@ -177,7 +177,7 @@ class DeliveryWorkerHarness:
     async def wait_until_idle(self, address: Address) -> None:
         """Wait until the worker runs and has nothing to do for a chat."""
         worker = self._worker._keyed_worker
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while worker._group is None or address.destination in worker._wake_again:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.01)
 
@@ -194,7 +194,7 @@ class DeliveryWorkerHarness:
         return [one.state for one in await self.list_deliveries(conversation)]
 
     async def wait_for_states(
-        self, conversation: str, *states: str, seconds: float = 20.0
+        self, conversation: str, *states: str, seconds: float = 30.0
     ) -> list[DeliveryView]:
         """Wait until all of a conversation's deliveries are in one of these states."""
         async with asyncio.timeout(seconds):

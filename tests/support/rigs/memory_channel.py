@@ -50,7 +50,7 @@ class MemoryChannel(Sender):
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition on the rooms or calls holds; raises TimeoutError."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()
