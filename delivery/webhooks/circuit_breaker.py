@@ -7,11 +7,14 @@ receiver costs other endpoints nothing. The pause is half of the time for which 
 at most an hour. So it depends on the length of an outage and not on the number of events during it: a
 receiver that restarts is not paused, however many events it misses.
 
-The first attempt of an event never disables the endpoint: five days may have passed without any event.
+The first attempt of an event never disables the endpoint: five days may have passed without any event. A
+clock that jumps, or a machine that slept, makes minutes look like days. So this process must have seen the
+endpoint fail for an hour as well, in which the clock did not jump.
 """
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,6 +29,10 @@ OPEN_AFTER = timedelta(seconds=10)
 """The time without a success after which an endpoint is paused, if enough attempts have failed."""
 MAX_PAUSE = timedelta(hours=1)
 DISABLE_AFTER = timedelta(days=5)
+DISABLE_AFTER_OBSERVED = timedelta(hours=1)
+"""How long this process must have seen only failures, without a jump of the clock, before it disables."""
+JUMP = timedelta(minutes=1)
+"""How far the clock and the time that this process ran may differ between two failures."""
 SUCCESS_STORED_EVERY = timedelta(hours=1)
 """How often a success of a healthy endpoint is stored: another replica, or an attempt at the same time, may
 have stored a failure since.
@@ -49,10 +56,21 @@ def _now() -> datetime:
 
 @dataclass(slots=True, kw_only=True)
 class _FailureStreak:
-    """The failures of an endpoint since its last success, as this process knows them."""
+    """The failures of an endpoint since its last success or a jump of the clock, as this process knows them.
+
+    `clock_offset` is the difference at the last failure between the clock and the time that this process ran.
+    """
 
     began: datetime
+    clock_offset: float
     count: int = 0
+
+    def add(self, now: datetime, clock_offset: float) -> None:
+        """Count a failure; it is the first one if the clock has jumped since the failure before it."""
+        if abs(clock_offset - self.clock_offset) > JUMP.total_seconds():
+            self.began, self.count = now, 0
+        self.clock_offset = clock_offset
+        self.count += 1
 
     def restart_after(self, since: datetime) -> None:
         """Begin again if the stored failures began later: a success elsewhere, or the owner, ended these."""
@@ -76,10 +94,12 @@ class CircuitBreakerSink(Sink):
         *,
         health: EndpointHealth,
         now: Callable[[], datetime] = _now,
+        ticks: Callable[[], float] = time.monotonic,
     ) -> None:
         self._inner = inner
         self._health = health
         self._now = now
+        self._ticks = ticks
         self._called: OrderedDict[str, _FailureStreak | datetime] = OrderedDict()
         """The endpoints that were called last: their failures, or when a success was stored."""
 
@@ -101,13 +121,15 @@ class CircuitBreakerSink(Sink):
 
     async def _handle_failure(self, delivery: Delivery, outcome: Outcome) -> Outcome:
         endpoint, now = delivery.target, self._now()
+        clock_offset = now.timestamp() - self._ticks()
         known = self._called.get(endpoint)
-        streak = known if isinstance(known, _FailureStreak) else _FailureStreak(began=now)
-        streak.count += 1
+        streak = known if isinstance(known, _FailureStreak) else _FailureStreak(began=now, clock_offset=clock_offset)
+        streak.add(now, clock_offset)
         self._store(endpoint, streak)
         since = await self._health.record_failure(endpoint, now)
         streak.restart_after(since)
-        if now - since >= DISABLE_AFTER and delivery.attempt > 1:
+        is_observed = now - streak.began >= DISABLE_AFTER_OBSERVED
+        if now - since >= DISABLE_AFTER and is_observed and delivery.attempt > 1:
             why = f"disabled after {DISABLE_AFTER.days} days without a success; last error: {outcome.detail}"
             return replace(outcome, kind=OutcomeKind.GIVE_UP, disable_endpoint=True, detail=why)
         pause = pause_after(now - streak.began, streak.count)

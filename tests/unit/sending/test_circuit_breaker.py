@@ -42,10 +42,20 @@ class MemoryEndpointHealth(EndpointHealth):
 
 
 class ManualClock:
-    """A clock that is set."""
+    """A clock that is set; time goes by with it, except in its jumps."""
 
     def __init__(self) -> None:
         self.now = START
+        self.jumped = timedelta()
+
+    def jump(self, by: timedelta) -> None:
+        """Change the time of day, which takes no time."""
+        self.now += by
+        self.jumped += by
+
+    def ticks(self) -> float:
+        """Return the seconds that went by."""
+        return (self.now - self.jumped).timestamp()
 
     def __call__(self) -> datetime:
         """Return the time."""
@@ -70,7 +80,7 @@ def _delivery(attempt: int = 2) -> Delivery:
 
 def _make_sink() -> tuple[CircuitBreakerSink, ScriptedSink, MemoryEndpointHealth, ManualClock]:
     receiver, rows, clock = ScriptedSink(), MemoryEndpointHealth(), ManualClock()
-    return CircuitBreakerSink(receiver, health=rows, now=clock), receiver, rows, clock
+    return CircuitBreakerSink(receiver, health=rows, now=clock, ticks=clock.ticks), receiver, rows, clock
 
 
 async def test_failures_within_seconds_do_not_pause_the_endpoint() -> None:
@@ -143,6 +153,32 @@ async def test_an_endpoint_without_events_is_not_disabled_by_a_first_attempt() -
     clock.now += timedelta(days=7)
     assert (await sink.send(_delivery(attempt=1))).kind is OutcomeKind.RETRY
     assert (await sink.send(_delivery(attempt=2))).disable_endpoint
+
+
+async def test_a_clock_that_jumps_neither_disables_nor_pauses_a_failing_endpoint() -> None:
+    """A machine resumes after six days: the endpoint has an hour to answer, and pauses begin short again."""
+    sink, _receiver, _rows, clock = _make_sink()
+    for _ in range(6):
+        await sink.send(_delivery())
+        clock.now += timedelta(minutes=20)
+    clock.jump(timedelta(days=6))
+    outcomes = [await sink.send(_delivery()) for _ in range(6)]
+    clock.now += timedelta(minutes=59)
+    outcomes.append(await sink.send(_delivery()))
+    assert not any(one.disable_endpoint for one in outcomes)
+    assert not any(one.pause_destination for one in outcomes[:6])
+    clock.now += timedelta(minutes=1)
+    assert (await sink.send(_delivery())).disable_endpoint
+
+
+async def test_a_gateway_that_was_off_for_days_does_not_disable_a_failing_endpoint_at_once() -> None:
+    """Its network may come later than it starts."""
+    sink, _receiver, rows, clock = _make_sink()
+    rows.since = START - timedelta(days=6)
+    outcomes = [await sink.send(_delivery()) for _ in range(3)]
+    assert not any(one.disable_endpoint for one in outcomes)
+    clock.now += timedelta(hours=1)
+    assert (await sink.send(_delivery())).disable_endpoint
 
 
 async def test_what_the_receiver_asks_for_is_not_overridden() -> None:
