@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from gateway.agents.custom.turn import AgentTurn
+from gateway.agents.installed_calls import is_cancelled
 from gateway.agents.port import Agent, AgentError, AgentEvent, ApprovalRequired, Finished, Tools, TurnInput
 
 log = structlog.get_logger(__name__)
@@ -66,6 +67,11 @@ class CustomAgent(Agent):
             turn = AgentTurn(self._name, turn_input, tools, publish=publish, fail=fail)
             await self._function(turn)
             fail(AgentError(f"The agent {self._name!r} ended without an answer."))
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                fail(error)
+                raise
+            fail(AgentError(f"The agent {self._name!r} raised CancelledError, but nothing cancelled it."))
         except BaseException as error:
             fail(error)
             if not isinstance(error, Exception):

@@ -21,6 +21,7 @@ from gateway.agents.custom.progress import (
     turn_messages,
 )
 from gateway.agents.history import HistoryEntry
+from gateway.agents.installed_calls import TimeLimitReached, await_installed
 from gateway.agents.model.prompts import render_prompt
 from gateway.agents.model.tool_calls import denial_message
 from gateway.agents.port import (
@@ -181,11 +182,8 @@ class AgentTurn:
         seconds = self.limits.step_timeout
         async with self._at_work():
             try:
-                async with asyncio.timeout(seconds or None) as limit:
-                    value = await function()
-            except TimeoutError as error:
-                if not limit.expired():
-                    raise
+                value = await await_installed(function(), seconds=seconds or None)
+            except TimeLimitReached as error:
                 raise AgentError(
                     f"step {name!r} took longer than limits.step_timeout ({seconds:g} s)"
                 ) from error

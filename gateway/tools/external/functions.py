@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, Validation
 from pydantic_core import to_jsonable_python
 
 from gateway.agents.clients.text import repair_surrogates
+from gateway.agents.installed_calls import TimeLimitReached, await_installed
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.tools.approval_rules import rule_needs_approval
 from gateway.tools.external_tools import MAX_NAME, tool_name
@@ -168,9 +168,8 @@ def _parse(arguments: type[BaseModel], args: Mapping[str, Any]) -> BaseModel:
 
 async def _run(name: str, call: Awaitable[Any], timeout: float, limit: int) -> ToolResult:
     try:
-        async with asyncio.timeout(timeout):
-            value = await call
-    except TimeoutError:
+        value = await await_installed(call, seconds=timeout)
+    except TimeLimitReached:
         return ToolResult(
             ok=False, content=f"the tool took longer than {timeout:g} s; it may have run in part"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import get_args
 
 import structlog
 
+from gateway.agents.installed_calls import TimeLimitReached, await_installed
 from gateway.config.installed import installed_entry_points
 from gateway.records.tools.http_requests import DEFAULT_HOOK_TIMEOUT, OnFailure, Point
 from gateway.tools.hooks.answer import ALLOW, Hook, HookAnswer, HookCall, HookFailed
@@ -66,10 +66,9 @@ class FunctionHook(Hook):
     async def ask(self, call: HookCall) -> HookAnswer:
         """Return what the function answers; None allows."""
         try:
-            async with asyncio.timeout(self._timeout):
-                answer = await self._function(call)
-        except TimeoutError as error:
-            raise HookFailed(f"no answer within {self._timeout:g} s") from error
+            answer = await await_installed(self._function(call), seconds=self._timeout)
+        except TimeLimitReached as error:
+            raise HookFailed(str(error)) from error
         except Exception as error:  # a function of another package may raise anything; its rule decides
             log.exception("hook.failed", hook=self.name)
             raise HookFailed(type(error).__name__) from error

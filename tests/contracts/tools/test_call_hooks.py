@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from agent_tools import RecordingTools, agent_spec, collect_steps, turn_input
 from delivery.database.engine import Database
@@ -131,19 +132,46 @@ async def broken(_call: HookCall) -> None:
     raise KeyError("a canary of an inner detail")
 
 
+@hook("before_tool")
+async def cancelled(_call: HookCall) -> None:
+    """End as a function does that awaits a task that it cancelled."""
+    raise asyncio.CancelledError
+
+
+@hook("before_tool")
+async def late(_call: HookCall) -> None:
+    """Fail with a time-out of its own."""
+    raise TimeoutError("a canary of an inner detail")
+
+
 @hook("before_tool", on_failure="allow")
 async def lenient(_call: HookCall) -> None:
     """Fail without consequences."""
     raise KeyError("no matter")
 
 
-@pytest.mark.parametrize(("function", "allowed"), [(silent, False), (broken, False), (lenient, True)])
+@pytest.mark.parametrize(
+    ("function", "allowed", "logged"),
+    [
+        (silent, False, "no answer within 0.1 s"),
+        (broken, False, "KeyError"),
+        (cancelled, False, "UnrequestedCancellation"),
+        (late, False, "TimeoutError"),
+        (lenient, True, "KeyError"),
+    ],
+)
 async def test_a_failure_denies_unless_declared(
-    harness: TurnWorkerHarness, function: Any, *, allowed: bool
+    harness: TurnWorkerHarness, function: Any, *, allowed: bool, logged: str
 ) -> None:
-    """A hook that fails or does not answer in time denies, without inner details."""
+    """A hook that fails or does not answer in time denies, without inner details; the log names its error.
+
+    Its own TimeoutError and CancelledError are its errors, not the gateway's.
+    """
     async with open_tools(harness, FunctionHook("one", function)) as tools:
-        result = await tools.call("fly", {"bird": "ada"}, call="call-1")
+        with capture_logs() as lines:
+            result = await tools.call("fly", {"bird": "ada"}, call="call-1")
+    (line,) = [one for one in lines if one["event"] == "hook.unanswered"]
+    assert (line["hook"], line["error"]) == ("one", logged)
     assert result.ok is allowed
     assert "canary" not in result.content
     assert allowed or "'one' could not be asked" in result.content

@@ -31,6 +31,10 @@ async def roost(places: int, birds: list[str], info: CallInfo, *, mode: str = "q
         raise ValueError("there are more birds than places")
     if mode == "broken":
         raise KeyError("a canary of an inner detail")
+    if mode == "cancelled":
+        raise asyncio.CancelledError
+    if mode == "late":
+        raise TimeoutError("a canary of an inner detail")
     return {"birds": birds, "mode": mode, "turn": info.turn, "key": info.key}
 
 
@@ -84,6 +88,8 @@ async def test_a_function_is_described_called_and_recorded(harness: TurnWorkerHa
         ({"places": 0, "birds": ["ada"]}, "more birds than places"),
         ({"places": 1, "birds": [], "mode": "silent"}, "longer than 0.5 s"),
         ({"places": 1, "birds": [], "mode": "broken"}, "the tool failed"),
+        ({"places": 1, "birds": [], "mode": "cancelled"}, "the tool failed"),
+        ({"places": 1, "birds": [], "mode": "late"}, "the tool failed"),
     ],
 )
 async def test_failures_are_results(harness: TurnWorkerHarness, args: dict[str, Any], reported: str) -> None:

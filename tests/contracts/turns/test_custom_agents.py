@@ -182,6 +182,10 @@ async def _unsaved(turn: AgentTurn) -> str:
     return str(await turn.step("make", make))
 
 
+async def _cancelled(_turn: AgentTurn) -> str:
+    raise asyncio.CancelledError
+
+
 async def _large(turn: AgentTurn) -> str:
     async def make() -> str:
         return "x" * 300_000
@@ -195,6 +199,7 @@ async def _large(turn: AgentTurn) -> str:
         (_silent, "gave no answer"),
         (_wrong, "answered with int"),
         (_slow, "step 'slow' took longer"),
+        (_cancelled, "agent 'one' raised CancelledError, but nothing cancelled it"),
         (_unsaved, "cannot be saved as JSON"),
         (_large, "300002 bytes"),
     ],
