@@ -123,7 +123,11 @@ class CircuitBreakerSink(Sink):
         endpoint, now = delivery.target, self._now()
         clock_offset = now.timestamp() - self._ticks()
         known = self._called.get(endpoint)
-        streak = known if isinstance(known, _FailureStreak) else _FailureStreak(began=now, clock_offset=clock_offset)
+        streak = (
+            known
+            if isinstance(known, _FailureStreak)
+            else _FailureStreak(began=now, clock_offset=clock_offset)
+        )
         streak.add(now, clock_offset)
         self._store(endpoint, streak)
         since = await self._health.record_failure(endpoint, now)
