@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from commands import DEVNULL, PIPE, STDOUT, Forked, Running, can_be_forked, gateway_command
 from gateway.config.load import environment_without_ours
 from gateway_process import GatewayProcess
+
+SUPPORT = Path(__file__).parents[1] / "support"
 
 both = pytest.mark.parametrize("started", [False, True], ids=["forked", "started"])
 
@@ -83,3 +86,17 @@ async def test_what_works_at_the_start_of_the_interpreter_is_not_forked() -> Non
     """A path or a hash seed that the zygote does not have asks for the real command line."""
     assert can_be_forked(environment_without_ours())
     assert not can_be_forked(environment_without_ours() | {"PYTHONPATH": "/elsewhere"})
+
+
+async def test_streams_of_a_run_whose_output_is_a_file_are_those_of_a_pipe(tmp_path: Path) -> None:
+    """The zygote of such a run can position its output; what it forks cannot, and must not try."""
+    program = (
+        f"import os, sys; sys.path.insert(0, {str(SUPPORT)!r}); import zygote; os.dup2(2, 1);"
+        "zygote.open_standard_streams(); sys.stdout.reconfigure(errors='replace'); print('whole')"
+    )
+    with (tmp_path / "output").open("wb") as output:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, stdin=DEVNULL, stdout=output, stderr=PIPE
+        )
+        _, errors = await child.communicate()
+    assert errors == b"whole\n"

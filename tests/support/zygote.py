@@ -74,6 +74,7 @@ class Order:
             os.dup2(descriptor, target)
         for descriptor in set(self.descriptors) - {0, 1, 2}:
             os.close(descriptor)
+        open_standard_streams()
         os.environ.clear()
         os.environ.update(self.env)
         time.tzset()
@@ -83,6 +84,22 @@ class Order:
         sys.path[0] = self.cwd
         if "SKEW_SECONDS" in self.env:
             runpy.run_path(str(ROOT / "tests" / "support" / "skewed_clock.py"))
+
+
+def open_standard_streams() -> None:
+    """Replace the streams of the zygote, which keep whether its own descriptors could be positioned."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        former = getattr(sys, name)
+        stream = os.fdopen(
+            descriptor,
+            former.mode,
+            buffering=1 if name == "stderr" or os.isatty(descriptor) else -1,
+            encoding=former.encoding,
+            errors=former.errors,
+            closefd=False,
+        )
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
 def modules() -> Iterator[str]:
