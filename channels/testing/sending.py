@@ -23,7 +23,9 @@ from channels.errors import (
 from channels.markup import split
 from channels.message import Address, Button, ButtonPress, File, Message, Reply
 from channels.port import ChannelFeature, ChannelPlugin, Connection, Sender
-from channels.testing.connections import CHANNEL, UpdateRecorder, open_connection, receiving
+from channels.supervision import open_channel
+from channels.testing.connections import CHANNEL, UpdateRecorder, open_connection, receive_message, receiving
+from channels.testing.memory_state import MemoryChannelState
 from channels.testing.rig import ChannelRig
 from egress.guard import TRUSTED
 
@@ -279,3 +281,13 @@ class SendingContract:
                     await connection.sender.send(Address(channel=CHANNEL, room="7"), make_reply("x"))
                 seen += [repr(caught.value), repr(caught.value.__cause__)]
         return seen
+
+    async def test_calls_after_the_end_are_unreachable(self, plugin: ChannelPlugin, rig: ChannelRig) -> None:
+        """A caller that still holds a closed channel's sender learns to try again; nothing was sent."""
+        settings, state = plugin.settings(**rig.settings()), MemoryChannelState()
+        async with open_channel(plugin, CHANNEL, settings, state, TRUSTED) as connection:
+            address = (await receive_message(connection, rig)).address
+        with pytest.raises(Unreachable):
+            await connection.sender.send(address, make_reply("too late"))
+        with pytest.raises(Unreachable):
+            await _fetch(connection.sender, "any")

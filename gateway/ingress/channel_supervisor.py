@@ -13,14 +13,9 @@ import structlog
 
 from channels.errors import ChannelError, NotPermitted, Unauthorized
 from channels.message import Address
-from channels.port import (
-    ChannelFeature,
-    ChannelLimits,
-    ChannelPlugin,
-    CheckResult,
-    Connection,
-)
+from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, CheckResult, Connection
 from channels.settings import ChannelSettings
+from channels.supervision import open_channel
 from delivery.background import log_errors, wait_for_any
 from delivery.broker.port import Leases
 from delivery.chat.rate_limit import RateLimiter
@@ -251,7 +246,8 @@ class ChannelSupervisor(OpenChannels):
         retries = ChannelRetries(channel.record.name, operator_delays=self._operator_retry_delays)
         while not channel.stop.is_set():
             try:
-                async with channel.plugin.open(
+                async with open_channel(
+                    channel.plugin,
                     channel.record.id,
                     channel.settings,
                     SqlChannelState(self._database, channel.record.id, self._records.vault),
@@ -265,11 +261,12 @@ class ChannelSupervisor(OpenChannels):
                         if isinstance(error, Unauthorized | NotPermitted):
                             self._claims.yield_to_others(channel.record.id, str(error))
                         await self._wait_after(error, channel, retries)
+                    finally:
+                        channel.connection = None
             except Exception as error:  # noqa: BLE001 - the others must go on
                 channel.connection = None
                 self._release_after(error, channel)
                 await self._wait_after(error, channel, retries)
-            channel.connection = None
 
     def _set_connected(self, channel: ChannelTask, connection: Connection) -> None:
         channel.connection, channel.error, channel.is_verified = connection, "", True
