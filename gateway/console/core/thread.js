@@ -12,6 +12,7 @@ export class Thread {
     this.timeline = new Timeline();
     this.notice = "";
     this.problem = "";
+    this.isRefused = false;
     this.listeners = new Set();
     this.version = 0;
     this.filling = null;
@@ -59,6 +60,7 @@ export class Thread {
   /** The gateway refused the subscription. */
   refuse(frame) {
     this.problem = frame.detail || frame.code;
+    this.isRefused = true;
     this.changed();
   }
 
@@ -123,6 +125,8 @@ export class Thread {
 
 const CONTROLS = {
   subscribed: (thread, frame) => {
+    if (thread.isRefused) thread.problem = "";
+    thread.isRefused = false;
     thread.place = subscribed(thread.place, frame);
   },
   caught_up: (thread, frame) => {

@@ -9,19 +9,19 @@ const IDLE = { listen: () => () => {}, version: 0 };
 export function Connection({ live }) {
   useThread(live.shown ?? IDLE);
   const { state, retryAt } = live.socket;
-  const [tone, words] = connectionWords(state, live.shown?.place);
+  const [tone, words] = connectionWords(state, live.shown);
   return html`<p class=${`connection ${tone}`}>
     <span role="status" data-connection=${words}>${words}</span>
     ${state === "waiting" && html`<${Countdown} until=${retryAt} /> <button type="button" onClick=${() => live.socket.hurry()}>Now</button>`}
   </p>`;
 }
 
-function connectionWords(state, place) {
+function connectionWords(state, thread) {
   if (state === "connecting") return ["busy", "Connecting"];
   if (state === "waiting") return ["bad", "Reconnecting"];
   if (state === "stopped") return ["bad", "Not connected"];
-  if (!place) return ["ok", "Connected"];
-  return place.caughtUp ? ["ok", "Caught up"] : ["busy", "Catching up"];
+  if (!thread || (thread.isRefused && !thread.place.caughtUp)) return ["ok", "Connected"]; // its page shows the refusal
+  return thread.place.caughtUp ? ["ok", "Caught up"] : ["busy", "Catching up"];
 }
 
 /** The seconds until a time; nothing after it. */

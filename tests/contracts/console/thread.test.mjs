@@ -60,3 +60,13 @@ test("a snapshot that cannot be had is said, and the stream goes on", async () =
   assert.deepEqual(texts(thread), ["7"]);
   assert.match(thread.problem, /cannot be reached/);
 });
+
+test("a refused thread is known as one until a subscription is taken", () => {
+  const thread = new Thread("cnv_9", async () => ({}));
+  thread.refuse({ type: "error", code: "not_found", detail: "there is no such conversation" });
+  assert.equal(thread.isRefused, true);
+  assert.equal(thread.problem, "there is no such conversation");
+  thread.take({ type: "subscribed", conversation: "cnv_9", epoch: "a", first_seq: 1, last_seq: 1 });
+  assert.equal(thread.isRefused, false);
+  assert.equal(thread.problem, "");
+});

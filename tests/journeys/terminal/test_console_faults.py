@@ -168,3 +168,13 @@ async def test_code_is_coloured_by_a_worker(gateway: GatewayProcess, console: Co
     await expect(code.last).to_have_text("def plain")
     await expect(code.last.locator("span")).to_have_count(0)
     assert any(address.endswith("/vendor/highlight.mjs") for address in console.addresses)
+
+
+async def test_an_unknown_conversation_is_said_and_nothing_is_waited_for(
+    gateway: GatewayProcess, console: Console
+) -> None:
+    """The line of the connection does not say that more comes."""
+    await console.enter(gateway)
+    await load(console.page, f"{gateway.url}/#/inbox/cnv_0000000000000000000000")
+    await expect(console.page.get_by_role("alert").first).to_contain_text("no such conversation")
+    await expect(console.page.locator('[data-connection="Connected"]')).to_be_visible()
