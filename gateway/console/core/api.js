@@ -101,12 +101,28 @@ export function word(length = 16) {
 
 /** Call the gateway; returns the decoded body or throws a Problem. With `match` only that version is changed. */
 export async function call(method, path, { body, key = session.key(), repeat = word(), credentials, patience, match } = {}) {
-  const response = await send(method, path, { body, key, repeat, credentials, patience, match });
+  let attempts = 0;
+  const onAttempt = (count) => (attempts = count);
+  const response = await send(method, path, { body, key, repeat, credentials, patience, match, onAttempt });
   const answer = await decode(response);
   if (response.ok) return withVersion(answer, response);
   const problem = problemOf(response, answer);
+  if (attempts > 0 && isDone(method, body, problem)) return problem.current;
   if (response.status === 401 && key !== null && key === session.key()) refused(problem);
   throw problem;
+}
+
+/** Whether a repeated request was refused because the first one, whose answer was lost, had done what it asks. */
+function isDone(method, body, { status, current }) {
+  if (method === "DELETE") return status === 404;
+  return status === 412 && current !== null && Object.entries(body ?? {}).every(([name, value]) => isSame(value, current[name]));
+}
+
+/** Whether the gateway has a value as it was sent; objects may have defaults beside it. */
+function isSame(sent, stored) {
+  if (typeof sent !== "object" || sent === null) return sent === stored;
+  const names = Object.keys(sent);
+  return typeof stored === "object" && stored !== null && (!Array.isArray(sent) || sent.length === stored.length) && names.every((name) => isSame(sent[name], stored[name]));
 }
 
 /** Store the bytes of a file, of this version or (`isNew`) where none is; returns the decoded body or throws a Problem. */
@@ -152,7 +168,7 @@ export async function list(path, pages = 2, goOn = () => true) {
   return items;
 }
 
-async function send(method, path, { body, raw, key, repeat, patience = PATIENCE, credentials = "omit", match, isNew = false }) {
+async function send(method, path, { body, raw, key, repeat, patience = PATIENCE, credentials = "omit", match, isNew = false, onAttempt = () => {} }) {
   const headers = { Accept: "application/json" };
   if (key !== null) headers.Authorization = `Bearer ${key}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -169,9 +185,13 @@ async function send(method, path, { body, raw, key, repeat, patience = PATIENCE,
     redirect: "error",
     signal: AbortSignal.timeout(patience),
   };
-  const delays = method === "GET" || method === "POST" ? RETRY_DELAYS : []; // what is safe to repeat
+  const delays = raw === undefined ? RETRY_DELAYS : []; // a POST has its key, and other methods are safe to repeat
+  const attempt = (count) => {
+    onAttempt(count);
+    return fetch(address(path), request);
+  };
   try {
-    return await retryLost(() => fetch(address(path), request), { delays, isLost });
+    return await retryLost(attempt, { delays, isLost });
   } catch (error) {
     if (isRefusedHeader(error)) {
       throw new Problem({ status: 401, title: "This key contains characters that keys cannot have" });

@@ -11,7 +11,7 @@ import pytest_asyncio
 from playwright.async_api import Route, expect
 
 from console_driver import CHROMIUM, Console, load
-from console_setup import add_agent, change, fault_of, records
+from console_setup import add_agent, add_key, change, fault_of, records
 from demo_model import answer
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
@@ -130,6 +130,38 @@ async def test_a_lost_request_is_made_again(gateway: GatewayProcess, console: Co
     await expect(console.page.locator(".secret code")).to_have_text(re.compile("^dvk_"))
     assert list(posts.values()) == [2]
     assert [key["name"] for key in await records(gateway, "keys")].count("once") == 1
+
+
+async def test_a_change_whose_answer_was_lost_is_done(gateway: GatewayProcess, console: Console) -> None:
+    """A save with a version, and a removal, are made again; that they were made is then no error."""
+    page, lost = console.page, Counter[str]()
+
+    async def lose_first_answer(route: Route) -> None:
+        method = route.request.method
+        if method not in {"PUT", "DELETE"}:
+            await route.continue_()
+            return
+        lost[method] += 1
+        response = await route.fetch()
+        if lost[method] == 1:
+            await route.abort("connectionreset")
+        else:
+            await route.fulfill(response=response)
+
+    await page.route("**/accounts/me/**", lose_first_answer)
+    await console.enter(gateway)
+    await console.open_place("Usage")
+    await page.get_by_text("Budget of each person").click()
+    form = page.get_by_role("form", name="Budget of each person")
+    await form.get_by_label("Tokens per day").fill("700")
+    await form.get_by_role("button", name="Save").click()
+    await expect(form.get_by_role("status")).to_have_text("Done.")
+    await add_key(gateway, "passing")
+    await console.open_place("Keys")
+    await page.locator('[data-key="passing"]').get_by_role("button", name="Revoke").click()
+    await page.get_by_role("button", name="Revoke now").click()
+    await expect(page.locator('[data-key="passing"]')).to_have_count(0)
+    assert lost == {"PUT": 2, "DELETE": 2}
 
 
 async def test_a_concurrent_save_is_accepted_or_replaced(gateway: GatewayProcess, console: Console) -> None:

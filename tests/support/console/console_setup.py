@@ -37,6 +37,13 @@ async def add_agent(gateway: GatewayProcess, name: str, config: dict[str, Any]) 
         assert response.status == 201, await response.text()
 
 
+async def add_key(gateway: GatewayProcess, name: str) -> None:
+    """Add a key that may read, as a program does."""
+    body = {"name": name, "scopes": ["read"]}
+    async with gateway.http() as session, session.post("/accounts/me/keys", json=body) as response:
+        assert response.status == 201, await response.text()
+
+
 async def connect_telegram(page: Page, platform: Simulator, name: str) -> None:
     """Fill in the form of a Telegram bot and send it."""
     form = page.get_by_role("form", name="Connect Telegram")
