@@ -23,7 +23,10 @@ EVENTS = "EVENTS"
 WORK = "WORK"
 ADVISORIES = "ADVISORIES"
 PROBE = "DOVECOTE_PROBE"
-"""A stream that exists while `dovecote doctor` tries the storage before the first start."""
+"""A stream that exists while `dovecote doctor` tries the storage before the first start.
+
+One that a killed doctor left reserves its space until the next doctor or the creation of the streams.
+"""
 _PROBE_SUBJECT = "dovecote.probe"
 
 ALL_LASTING = "ev.*.*.*.e"
@@ -256,6 +259,7 @@ async def _ensure_one(
         return await _update(nats, name, info["config"], want)
     if info["error"].get("err_code") != _NOT_FOUND:
         raise _error_for(name, info)
+    await delete_stream(nats, PROBE)
     created = await _create(nats, name, want, any_replicas=any_replicas)
     _log.info("stream.created", stream=name, replicas=created["config"]["num_replicas"])
     return created

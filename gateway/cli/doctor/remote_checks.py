@@ -97,9 +97,10 @@ async def _jetstream_info(url: str, wanted: StreamConfig) -> tuple[dict[str, Any
     The last value is why the event stream, or one that is created for this, stores no message, or "".
     """
     from delivery.broker.connection import connect
-    from delivery.broker.stream_config import CLUSTER_REPLICAS, EVENTS
+    from delivery.broker.stream_config import CLUSTER_REPLICAS, EVENTS, PROBE
 
     async with connect(url, name="dovecote doctor") as link:
+        await link.api_request(f"STREAM.DELETE.{PROBE}")  # one that a killed doctor left
         copies = CLUSTER_REPLICAS if link.is_clustered else 1
         account, events = await link.api_request("INFO"), await link.api_request(f"STREAM.INFO.{EVENTS}")
         unstored = "" if "error" in account else await _storage_problem(link, events, wanted)

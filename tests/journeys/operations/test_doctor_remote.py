@@ -11,7 +11,7 @@ from typing import Any
 from channels.telegram.simulator import simulate
 from databases import database_url, postgres
 from delivery.broker.connection import connect
-from delivery.broker.stream_config import EVENTS, StreamConfig, ensure_streams
+from delivery.broker.stream_config import EVENTS, PROBE, StreamConfig, ensure_streams
 from gateway.cli.doctor.check import CheckState, DoctorCheck
 from gateway.cli.doctor.remote_checks import (
     check_bucket,
@@ -65,6 +65,20 @@ async def test_a_server_that_takes_no_streams_is_found_before_the_first_start(tm
         assert (refused.state, "max_file_store" in refused.detail) == (CheckState.FAILED, True)
         async with connect(server.url, token=TOKEN) as nats_connection:
             assert (await nats_connection.api_request("STREAM.NAMES"))["streams"] is None
+
+
+async def test_the_space_that_a_killed_doctor_reserved_is_free_again(tmp_path: Path) -> None:
+    """Its stream leaves no space for another one; the next doctor deletes it, and so does the first start."""
+    left = {"name": PROBE, "subjects": ["dovecote.probe"], "storage": "file", "max_bytes": 1_900_000_000}
+    async with nats_server(tmp_path) as server, connect(server.url, token=TOKEN) as nats_connection:
+        url = f"nats://{TOKEN}@127.0.0.1:{server.port}"
+        settings = loaded(tmp_path, DOVECOTE_NATS_URL=url, DOVECOTE_EVENT_LOG_BYTES="67108864")
+        assert "error" not in await nats_connection.api_request(f"STREAM.CREATE.{PROBE}", left)
+        (room,) = await found(check_jetstream, settings)
+        assert room.state is CheckState.OK, room
+        assert "error" not in await nats_connection.api_request(f"STREAM.CREATE.{PROBE}", left)
+        await ensure_streams(nats_connection, StreamConfig(event_log_bytes=64 * 1024**2))
+        assert PROBE not in (await nats_connection.api_request("STREAM.NAMES"))["streams"]
 
 
 async def test_events_may_be_kept_for_less_than_two_minutes(tmp_path: Path) -> None:
