@@ -89,7 +89,7 @@ def _report_error(error: BaseException) -> ExitCode:
         print_error(str(error))
         return ExitCode.USAGE
     if isinstance(error, BrokenPipeError):
-        _discard_stdout()
+        discard_stdout()
         return ExitCode.DONE
     if isinstance(error, CommandFailed):
         for line in (str(error), *getattr(error, "__notes__", ())):
@@ -99,8 +99,8 @@ def _report_error(error: BaseException) -> ExitCode:
     return ExitCode.FAILED
 
 
-def _discard_stdout() -> None:
-    """Prevent a second error about the closed pipe when the interpreter flushes stdout."""
+def discard_stdout() -> None:
+    """Prevent a second error when stdout, which failed, is flushed at the end."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,47 @@
+"""Commands whose standard output cannot be written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.config.load import environment_without_ours
+
+
+def run(*words: str, redirect: str, directory: Path) -> tuple[int, str]:
+    """Run a command under a shell with a redirection; return its exit code and stderr."""
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirect}', "sh", sys.executable, "-m", "gateway", *words],
+        env=environment_without_ours() | {"HOME": str(directory)},
+        cwd=directory, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("redirect", "reason"), [(">&-", "Bad file descriptor"), ("> /dev/full", "No space left on device")]
+)
+@pytest.mark.parametrize("words", ["--help", "config show", "logs --data ."])
+def test_output_that_cannot_be_written_is_an_error(
+    words: str, redirect: str, reason: str, tmp_path: Path
+) -> None:
+    """One line with the reason, and exit code 1; nothing is taken for an error of a file that is read."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "gateway.log").write_text('{"event": "one"}\n')
+    code, errors = run(*words.split(), redirect=redirect, directory=tmp_path)
+    assert (code, errors) == (1, f"dovecote: the output cannot be written to stdout: {reason}\n")
+
+
+def test_a_gateway_needs_no_stdout(tmp_path: Path) -> None:
+    """A supervisor may close it; a full disk behind it is an error."""
+    assert run("serve", "--help", redirect=">&-", directory=tmp_path) == (0, "")
+    code, errors = run("serve", "--help", redirect="> /dev/full", directory=tmp_path)
+    assert (code, "the output cannot be written to stdout" in errors) == (1, True)
+
+
+def test_a_closed_stderr_and_stdin_are_no_error(tmp_path: Path) -> None:
+    """The output is complete without them."""
+    assert run("--version", redirect="2>&- <&-", directory=tmp_path) == (0, "")
