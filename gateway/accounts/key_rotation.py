@@ -50,11 +50,13 @@ class Reencryption:
     """How many rows were re-encrypted, and what was left as it was.
 
     `left` counts secrets of an older key that were found even in the last pass: a gateway still writes them.
+    `replicas` names the running gateways that encrypt with another key.
     """
 
     renewed: int
     unreadable: tuple[UnreadableSecret, ...]
     left: int = 0
+    replicas: tuple[str, ...] = ()
 
 
 async def check_keys(database: Database, vault: Vault) -> None:

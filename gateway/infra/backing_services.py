@@ -106,7 +106,7 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
         is_sole = lock is not None and not _is_shared(settings)
         holder = _lease_holder(lock, boot, sole_process=is_sole)
         leases = await _open_leases(settings, nats, holder, stack)
-        announcement = await _announcement(settings, database, leases, boot)
+        announcement = await _announcement(settings, database, leases, vault, boot)
         epoch = await epochs.open_streams(
             database, nats, stream_settings, may_have_lost=broker is not None and broker.may_have_lost
         )
@@ -198,13 +198,15 @@ async def _open_leases(
 
 
 async def _announcement(
-    settings: Settings, database: Database, leases: Leases, boot: str
+    settings: Settings, database: Database, leases: Leases, vault: Vault, boot: str
 ) -> DatabaseAnnouncement | None:
     """Check that no gateway on another database uses the broker, before anything is changed there."""
     identity = None if settings.nats_url is None else await database_identity(database)
     if identity is None:
         return None
-    announcement = DatabaseAnnouncement(leases, database=identity, boot=boot, ttl=settings.lease_ttl)
+    announcement = DatabaseAnnouncement(
+        leases, database=identity, boot=boot, first_key=vault.first_key_id, ttl=settings.lease_ttl
+    )
     await announcement.require_alone()
     return announcement
 

@@ -8,6 +8,8 @@ have acquired its locks: `recheck` is called.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from time import monotonic
@@ -40,13 +42,26 @@ class BrokerInUse(Exception):
         )
 
 
-class DatabaseAnnouncement:
-    """Announces on the broker the database of this process, so that gateways on another one do not start."""
+async def replicas_with_other_key(leases: Leases, *, database: str, first_key: str) -> list[str]:
+    """Return host and process id of the gateways on a database that encrypt with another key than this one.
 
-    def __init__(self, leases: Leases, *, database: str, boot: str, ttl: float) -> None:
+    Those that were killed are among them until their leases expire. Raises BrokerUnreachable, BrokerRefused.
+    """
+    held = await leases.list_held("db")
+    announced = [name.split(":", 4)[3:] for name in held if name.startswith(f"db:{database}:")]
+    return sorted(place for key, place in filter(None, announced) if key != first_key)
+
+
+class DatabaseAnnouncement:
+    """Announces on the broker the database of this process, so that gateways on another one do not start.
+
+    It also names the key that encrypts the secrets, and the process, for the operator who replaces the key.
+    """
+
+    def __init__(self, leases: Leases, *, database: str, boot: str, first_key: str, ttl: float) -> None:
         self._leases = leases
         self._prefix = f"db:{database}:"
-        self._name = f"{self._prefix}{boot}"
+        self._name = f"{self._prefix}{boot}:{first_key}:{socket.gethostname()}/{os.getpid()}"
         self._ttl = ttl
 
     async def require_alone(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from pathlib import Path
 
 from commands import run_to_end
@@ -62,3 +63,26 @@ async def test_databases_of_one_server_are_different(tmp_path: Path, postgres: P
             assert (code, "DOVECOTE_NATS_URL" in errors) == (1, True), errors
             await all_complete(first)
             await all_complete(second)
+
+
+async def test_the_rotation_of_the_key_names_a_gateway_with_the_old_one_first(
+    tmp_path: Path, postgres: PostgresCluster
+) -> None:
+    """It encrypts nothing now, but the next secret with the old key; its restart completes the rotation."""
+    old, new = "old-" + "o" * 40, "new-" + "n" * 40
+    async with nats_server(tmp_path / "nats") as server:
+        url = f"nats://{TOKEN}@127.0.0.1:{server.port}"
+        env = {"DOVECOTE_NATS_URL": url, "DOVECOTE_EVENT_LOG_BYTES": "16777216", "DOVECOTE_LEASE_TTL": "6"}
+        env |= {"DOVECOTE_DATABASE_URL": postgres.create_database(), "DOVECOTE_SECRET_KEYS": f"{old},{new}"}
+        renewed = env | {"DOVECOTE_SECRET_KEYS": f"{new},{old}"}
+        words = ("secrets", "reencrypt", "--data", str(tmp_path / "data"))
+        async with gateway(tmp_path / "data", env=env) as process:
+            code, _, errors = await run_to_end(*words, cwd=tmp_path, **renewed)
+            assert (code, f"{socket.gethostname()}/" in errors) == (1, True), errors
+            await process.stop()
+        async with gateway(tmp_path / "data", env=renewed):
+            assert await run_to_end(*words, cwd=tmp_path, **renewed) == (
+                0, "0 rows re-encrypted, 0 secrets unreadable\n", ""
+            )  # fmt: skip
+    code, _, errors = await run_to_end(*words, cwd=tmp_path, **renewed)
+    assert (code, "the gateways cannot be asked for their keys" in errors) == (1, True), errors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,6 +14,7 @@ from gateway.cli.group import Config, Data, Json, group, load_settings, local
 from gateway.cli.output import clean, print_json
 
 if TYPE_CHECKING:
+    from delivery.database.engine import Database
     from gateway.accounts.key_rotation import Reencryption
     from gateway.config.settings import Settings
 
@@ -21,9 +22,8 @@ secrets = group("Encrypt the stored secrets again.")
 
 REMEDY = "Add the key that encrypted it to secret_keys, or replace the secret: send its record a new value."
 
-STILL_WRITTEN = (
-    "A gateway still encrypts with that key: restart all gateways with the new key first, and run this again."
-)
+RESTART = "Restart all gateways with the new key first, and run this again."
+STILL_WRITTEN = f"A gateway still encrypts with that key. {RESTART}"
 
 
 @local(secrets, "reencrypt")
@@ -31,8 +31,8 @@ def reencrypt_secrets(*, config: Config = None, data: Data = None, as_json: Json
     """Encrypt all stored secrets with the first key of secret_keys, and list those that no key decrypts.
 
     A running gateway continues to work. Secrets that cannot be decrypted are left unchanged, and the exit
-    code is 1. It is 1 too while a gateway still encrypts with an older key. With exit code 0 the old keys can
-    be removed.
+    code is 1. It is 1 too while a gateway still encrypts with an older key: with a NATS server of your own,
+    the command names each. With exit code 0 the old keys can be removed.
     """
     from gateway.infra.preflight import SecretKeyMismatch
 
@@ -46,7 +46,7 @@ def reencrypt_secrets(*, config: Config = None, data: Data = None, as_json: Json
         print_json(asdict(done))
     else:
         _print(done)
-    if done.unreadable or done.left:
+    if done.unreadable or done.left or done.replicas:
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -58,6 +58,8 @@ def _print(done: Reencryption) -> None:
         print_error(REMEDY)
     if done.left:
         print_error(f"{done.left} secrets of an older key were found in the last pass. {STILL_WRITTEN}")
+    for replica in done.replicas:
+        print_error(f"the gateway {clean(replica)} (host/process) encrypts with another key. {RESTART}")
 
 
 async def _reencrypt(settings: Settings) -> Reencryption:
@@ -71,6 +73,30 @@ async def _reencrypt(settings: Settings) -> Reencryption:
     database = Database(settings.database)
     try:
         vault = await open_checked_vault(settings, database)
-        return await reencrypt_all(database, vault, by_command=True)
+        replicas = await _other_replicas(settings, database, vault.first_key_id)
+        done = await reencrypt_all(database, vault, by_command=not replicas)
+        return replace(done, replicas=tuple(replicas))
     finally:
         await database.close()
+
+
+async def _other_replicas(settings: Settings, database: Database, first_key: str) -> list[str]:
+    """Return the running gateways that encrypt with another key; only those on a NATS of one's own say so."""
+    from contextlib import AsyncExitStack
+
+    from delivery.broker.leases import JetStreamLeases, LeaseHolder
+    from delivery.database.instance_claim import database_identity
+    from delivery.errors import DeliveryError
+    from gateway.infra.preflight import DependencyUnavailable, connect_nats
+    from gateway.infra.replica_presence import replicas_with_other_key
+
+    identity = await database_identity(database)
+    if settings.nats_url is None or identity is None:
+        return []
+    try:
+        async with AsyncExitStack() as stack:
+            nats = await connect_nats(settings.nats_url, stack)
+            leases = JetStreamLeases(nats, LeaseHolder(instance="dovecote secrets", boot=""))
+            return await replicas_with_other_key(leases, database=identity, first_key=first_key)
+    except (DeliveryError, DependencyUnavailable) as error:
+        raise CommandFailed(f"the gateways cannot be asked for their keys: {error}") from error

@@ -221,7 +221,7 @@ async def test_the_command_rotates_the_others_and_lists_what_it_cannot(tmp_path:
     tokens = {book.sandbox_config(one).env_vars["TOKEN"] for one in kept if one.id != first.id}
     assert tokens == {"canary-0", "canary-1", "canary-2"} - {_canary_of(first)}
     await database.close()
-    assert await _reencrypt(tmp_path) == (0, {"renewed": 0, "unreadable": [], "left": 0})
+    assert await _reencrypt(tmp_path) == (0, {"renewed": 0, "unreadable": [], "left": 0, "replicas": []})
 
 
 def _canary_of(record: Record) -> str:
