@@ -379,12 +379,11 @@ class ChannelPlugin:
     `settings` extends ChannelSettings and holds secrets as SecretStr; every endpoint the adapter calls is one
     of its fields, of the type `egress.urls.EndpointUrl` or `SocketUrl`. `open(channel_id, settings, state,
     guard)` is an async context manager that imports the SDK, yields the Connection, and closes everything on
-    exit. `probe(settings, guard)` answers `channels test`. Every connection goes through a client of the
-    package `egress` with this guard, which refuses addresses that the channel's owner may not reach.
-    `account(settings)` names the bot account without a network call: of the channels of one account only one
-    receives.
-    `connection_key(settings)` names a connection that only one record may use ("": any number may).
-    `emoji` is what bots can react with (Feature REACT).
+    exit. `probe(settings, guard)` answers `channels test`. Connections are made by clients of `egress` with
+    this guard, which refuses what the owner may not reach. `account(settings)` names the bot account
+    without a network call: of the channels of one account only one receives. `connection_key(settings)` names
+    a connection that only one record may use ("": any number may). `is_installable(settings)`: the Connection
+    has `installations`. `emoji` is what bots can react with (Feature REACT).
     """
 
     name: str
@@ -396,5 +395,6 @@ class ChannelPlugin:
     probe: Callable[[Any, EgressGuard], Awaitable[tuple[CheckResult, ...]]]
     account: Callable[[Any], str]
     connection_key: Callable[[Any], str] = lambda _settings: ""
+    is_installable: Callable[[Any], bool] = lambda _settings: False
     emoji: ReactionEmoji = field(default_factory=ReactionEmoji)
     simulate: Callable[[], AbstractAsyncContextManager[Any]] | None = None

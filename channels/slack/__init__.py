@@ -42,6 +42,7 @@ plugin = ChannelPlugin(
     probe=probe_of("channels.slack.probe"),
     account=lambda settings: settings.account,
     connection_key=lambda settings: settings.connection_key,
+    is_installable=lambda settings: settings.bot_token is None,
     emoji=ReactionEmoji(
         names={emoji: names[0] for emoji, names in SHORT_NAMES.items()},
         aliases=ALIASES,

@@ -47,15 +47,11 @@ class SlackSettings(ReactionSettings):
     )
 
     @model_validator(mode="after")
-    def _names_its_bots(self) -> Self:
+    def _has_its_secrets(self) -> Self:
         if self.bot_token is not None and (self.client_id or self.client_secret):
             raise ValueError("set bot_token (one workspace) or client_id and client_secret (many), not both")
         if self.bot_token is None and not (self.client_id and self.client_secret):
             raise ValueError("set bot_token (one workspace), or client_id and client_secret (many)")
-        return self
-
-    @model_validator(mode="after")
-    def _mode_has_its_secret(self) -> Self:
         if self.mode == "http" and self.signing_secret is None:
             raise ValueError("http mode needs signing_secret: otherwise anyone could post events")
         if self.mode == "socket" and self.app_token is None:

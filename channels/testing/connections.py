@@ -65,8 +65,9 @@ async def open_connection(
     plugin: ChannelPlugin, settings: Mapping[str, Any], notes: ChannelState | None = None
 ) -> AsyncIterator[Connection]:
     """Open a connection from plain settings; without `notes` its state is in memory."""
-    state = notes or MemoryChannelState()
-    async with plugin.open(CHANNEL, plugin.settings(**settings), state, TRUSTED) as connection:
+    state, read = notes or MemoryChannelState(), plugin.settings(**settings)
+    async with plugin.open(CHANNEL, read, state, TRUSTED) as connection:
+        assert plugin.is_installable(read) == (connection.installations is not None), "see ChannelPlugin"
         yield connection
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,14 @@ import structlog
 
 from channels.errors import ChannelError, NotPermitted, Unauthorized
 from channels.message import Address
-from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, CheckResult, Connection
+from channels.port import (
+    ChannelFeature,
+    ChannelInstallations,
+    ChannelLimits,
+    ChannelPlugin,
+    CheckResult,
+    Connection,
+)
 from channels.settings import ChannelSettings
 from channels.supervision import open_channel
 from delivery.background import log_errors, wait_for_any
@@ -220,15 +227,23 @@ class ChannelSupervisor(OpenChannels):
         return *found, CheckResult(subject="receiving", ok=False, detail=rival, remedy=SHARED_BOT_REMEDY)
 
     def _read(self, record: Record) -> StoredChannel:
-        """Return a record's config, plugin and settings; webhook mode gets its public address."""
+        return read_channel(self._records, record, public_url=self._public_url)
 
-        def complete(plugin: ChannelPlugin, settings: dict[str, Any]) -> dict[str, Any]:
-            wants = "webhook_url" in plugin.settings.model_fields and not settings.get("webhook_url")
-            if wants and self._public_url and settings.get("mode") == "webhook":
-                settings["webhook_url"] = f"{self._public_url.rstrip('/')}/channels/{record.id}/inbound"
-            return settings
+    @asynccontextmanager
+    async def open_installations(self, record: Record) -> AsyncIterator[ChannelInstallations | None]:
+        """Yield an app's installations, also where it is not open; raises ChannelError, UnreadableChannel."""
+        live, stored = self.installations(record.id), self._read(record)
+        if live is not None or not stored.plugin.is_installable(stored.settings):
+            yield live
+            return
+        async with self._connect(record, stored.plugin, stored.settings) as connection:
+            yield connection.installations
 
-        return read_channel(self._records, record, complete)
+    def _connect(
+        self, record: Record, plugin: ChannelPlugin, settings: ChannelSettings
+    ) -> AbstractAsyncContextManager[Connection]:
+        state = SqlChannelState(self._database, record.id, self._records.vault)
+        return open_channel(plugin, record.id, settings, state, self._records.guard_of(record))
 
     async def _close(self, channel: ChannelTask) -> None:
         self._channels.pop(channel.record.id, None)
@@ -246,13 +261,7 @@ class ChannelSupervisor(OpenChannels):
         retries = ChannelRetries(channel.record.name, operator_delays=self._operator_retry_delays)
         while not channel.stop.is_set():
             try:
-                async with open_channel(
-                    channel.plugin,
-                    channel.record.id,
-                    channel.settings,
-                    SqlChannelState(self._database, channel.record.id, self._records.vault),
-                    self._records.guard_of(channel.record),
-                ) as connection:
+                async with self._connect(channel.record, channel.plugin, channel.settings) as connection:
                     self._set_connected(channel, connection)
                     await self._retry_waiting(channel.record)
                     try:

@@ -6,7 +6,7 @@ plugin can be uninstalled. None of them may stop the other channels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -36,16 +36,20 @@ class StoredChannel:
     settings: ChannelSettings
 
 
-def read_channel(
-    records: Records, record: Record, complete: Callable[[ChannelPlugin, dict[str, Any]], dict[str, Any]]
-) -> StoredChannel:
-    """Return a record's config, plugin and settings, which `complete` fills in; raises UnreadableChannel."""
+def read_channel(records: Records, record: Record, *, public_url: str | None) -> StoredChannel:
+    """Return a record's config, plugin and settings; raises UnreadableChannel.
+
+    Webhook mode gets its public address.
+    """
     with _errors_explained(record):
         stored = records.with_secrets(record)
     with _errors_explained(record, stored):
         config = ChannelConfig.model_validate(stored)
         kind = plugin(config.kind)
-    settings = complete(kind, dict(config.settings))
+    settings = dict(config.settings)
+    wants = "webhook_url" in kind.settings.model_fields and not settings.get("webhook_url")
+    if wants and public_url and settings.get("mode") == "webhook":
+        settings["webhook_url"] = f"{public_url.rstrip('/')}/channels/{record.id}/inbound"
     with _errors_explained(record, settings, below="/settings"):
         return StoredChannel(config=config, plugin=kind, settings=kind.settings.model_validate(settings))
 

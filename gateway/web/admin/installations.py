@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 from typing import Annotated
@@ -13,12 +15,18 @@ from channels.errors import ChannelError
 from channels.message import PermissionsChanged
 from channels.port import ChannelInstallation, ChannelInstallations, ChannelPage, PageRequest
 from gateway.ingress.chat_conversations import end_waits, list_waiting
+from gateway.records.stored_channel import UnreadableChannel
 from gateway.store.accounts import records
 from gateway.web.http.auth import PublicAccess
 from gateway.web.http.pagination import ListPage
 from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, ApiRoute, Handler, NoContent, RequestModel, ResponseModel
 from gateway.web.http.route_table import ADMIN, ME, READ, delete_route, get_route
+
+NOT_INSTALLABLE = (
+    "this channel's bot serves one workspace, so there are no installations to list. "
+    "An app of Slack that many workspaces install has client_id and client_secret in place of bot_token"
+)
 
 
 class InstallationQuery(RequestModel):
@@ -39,16 +47,17 @@ class InstallationResponse(ResponseModel):
 
 async def list_installations(call: ApiCall[NoContent, InstallationQuery]) -> ListPage[InstallationResponse]:
     """List the workspaces that installed a channel's app."""
-    installations, limit = await _require_installations(call), call.query.limit
-    found = await installations.list(after=call.query.cursor, limit=limit + 1)
+    limit = call.query.limit
+    async with _installations_of(call) as installations:
+        found = await installations.list(after=call.query.cursor, limit=limit + 1)
     following = found[limit - 1].id if len(found) > limit else None
     return ListPage[InstallationResponse](items=[_to_response(one) for one in found[:limit]], next=following)
 
 
 async def get_installation(call: ApiCall[NoContent, NoContent]) -> InstallationResponse:
     """Return one workspace that installed a channel's app."""
-    installations = await _require_installations(call)
-    found = await installations.get(call.path["installation"])
+    async with _installations_of(call) as installations:
+        found = await installations.get(call.path["installation"])
     if found is None:
         raise not_found("this workspace has not installed the channel's app")
     return _to_response(found)
@@ -56,11 +65,11 @@ async def get_installation(call: ApiCall[NoContent, NoContent]) -> InstallationR
 
 async def uninstall(call: ApiCall[NoContent, NoContent]) -> None:
     """Uninstall a channel's app from a workspace and delete its token."""
-    installations = await _require_installations(call)
-    try:
-        known = await installations.uninstall(call.path["installation"])
-    except ChannelError as error:
-        raise HttpProblem(502, f"the app is still installed: {error}") from error
+    async with _installations_of(call) as installations:
+        try:
+            known = await installations.uninstall(call.path["installation"])
+        except ChannelError as error:
+            raise HttpProblem(502, f"the app is still installed: {error}") from error
     if not known:
         raise not_found("this workspace has not installed the channel's app")
 
@@ -74,21 +83,25 @@ def _to_response(found: ChannelInstallation) -> InstallationResponse:
     )
 
 
-async def _require_installations(
+@asynccontextmanager
+async def _installations_of(
     call: ApiCall[NoContent, InstallationQuery] | ApiCall[NoContent, NoContent],
-) -> ChannelInstallations:
-    """Return the installations of one of the account's channels; 503 while it is not connected."""
+) -> AsyncIterator[ChannelInstallations]:
+    """Yield the installations of one of the account's channels; 409 if its app cannot be installed."""
     context = call.context
     async with context.database.read() as connection:
         record = await context.records.get(connection, call.account, "channel", call.path["id"])
-    found = context.channels.installations(record.id) if context.channels else None
-    if found is None:
-        raise HttpProblem(
-            503,
-            "this channel is not connected in this process, or its app serves one workspace only: "
-            "see GET /accounts/me/channels/{id}/status, and set client_id and client_secret",
-        )
-    return found
+    if context.channels is None:
+        raise HttpProblem(503, "this process has no channels")
+    try:
+        async with context.channels.open_installations(record) as found:
+            if found is None:
+                raise HttpProblem(409, NOT_INSTALLABLE)
+            yield found
+    except UnreadableChannel as error:
+        raise HttpProblem(409, str(error)) from error
+    except ChannelError as error:
+        raise HttpProblem(502, str(error)) from error
 
 
 def _page_of_channel(page: ChannelPage) -> Handler:
@@ -141,6 +154,10 @@ async def _end_waits(call: ApiCall[NoContent, NoContent], change: PermissionsCha
 
 _get_page = partial(get_route, raw=True, hidden=True)
 _ALL = f"{ME}/channels/{{id}}/installations"
+_ERRORS = {
+    409: "the channel's bot serves one workspace, or its record is unreadable",
+    502: "the platform refuses, or cannot be reached",
+}
 
 ROUTES: tuple[ApiRoute, ...] = (
     _get_page(
@@ -168,6 +185,7 @@ ROUTES: tuple[ApiRoute, ...] = (
         "list the workspaces that installed a channel's app",
         query_model=InstallationQuery,
         response_model=ListPage[InstallationResponse],
+        error_responses=_ERRORS,
     ),
     get_route(
         f"{_ALL}/{{installation}}",
@@ -175,12 +193,13 @@ ROUTES: tuple[ApiRoute, ...] = (
         get_installation,
         "show a workspace that installed a channel's app",
         response_model=InstallationResponse,
+        error_responses=_ERRORS,
     ),
     delete_route(
         f"{_ALL}/{{installation}}",
         ADMIN,
         uninstall,
         "uninstall a channel's app from a workspace",
-        error_responses={502: "the platform did not uninstall it"},
+        error_responses=_ERRORS,
     ),
 )

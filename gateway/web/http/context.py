@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network
@@ -55,6 +56,12 @@ class WebhookChannels(Protocol):
 
     def installations(self, channel: str) -> ChannelInstallations | None:
         """Return the workspaces that installed a channel's app; None if it cannot be installed."""
+
+    def open_installations(self, record: Record) -> AbstractAsyncContextManager[ChannelInstallations | None]:
+        """Yield what a channel's `installations` are, whether it is connected or not.
+
+        Raises ChannelError, UnreadableChannel.
+        """
 
     def list_installable(self, kind: str) -> list[str]:
         """Return the open channels of a platform whose apps people can install."""

@@ -34,6 +34,24 @@ def pretend_that_an_hour_passed(data: Path) -> None:
         assert changed.rowcount == 1
 
 
+async def test_installations_are_listed_where_the_channel_is_not_connected(tmp_path: Path) -> None:
+    """A process without the roles of channels lists them; a bot of one workspace has none, and a reason."""
+    data = tmp_path / "data"
+    async with simulate() as platform:
+        settings = channel_env("slack", platform.app_settings())
+        async with gateway(data, env=settings) as process:
+            await install(platform, process, "T0EAST")
+        async with gateway(data, env={**settings, "DOVECOTE_ROLES": "reaper"}) as process:
+            assert await list_installations(process) == ["T0EAST"]
+        settings = channel_env("slack", platform.settings())
+    async with (
+        gateway(data, env=settings) as process,
+        process.http() as session,
+        session.get("/accounts/me/channels/slack/installations") as answer,
+    ):
+        assert (answer.status, "bot_token" in (await answer.json())["detail"]) == (409, True)
+
+
 async def test_two_workspaces_live_in_one_gateway_through_kill_9(tmp_path: Path) -> None:
     """Each is answered with its own token; what was said while the gateway was down is answered once."""
     data = tmp_path / "data"
