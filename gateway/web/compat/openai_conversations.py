@@ -23,7 +23,7 @@ from gateway.store.conversations.messages import MessageRow
 from gateway.store.turns import approvals as approval_store
 from gateway.web.api.conversations import delete_conversation, require_conversation
 from gateway.web.compat import openai_ids
-from gateway.web.compat.openai_items import message_item, output_item, pending_call_item
+from gateway.web.compat.openai_items import message_item, output_item, pending_call_item, to_tool_item
 from gateway.web.compat.openai_messages import InputMessage, LenientRequest
 from gateway.web.compat.openai_requests import Metadata
 from gateway.web.compat.openai_responses import ItemList
@@ -200,8 +200,7 @@ async def _add_items(
 ) -> list[dict[str, Any]]:
     """Add items to a conversation's state and to what its next turn gets; returns them."""
     now = rfc3339(utc_now())
-    spoken = [(one.role, one.marked_text) for one in items if one.marked_text]
-    added = [{"id": new_id("msg"), "role": role, "text": text, "time": now} for role, text in spoken]
+    added = [one for place, item in enumerate(items) if (one := _to_added(item, place, now)) is not None]
     state["items"] = [*state.get("items", ()), *added]
     if len(json.dumps(state["items"])) > MAX_STATE:
         raise invalid_field("/items", f"at most {MAX_STATE} characters in all items that were added")
@@ -209,6 +208,15 @@ async def _add_items(
     carried = merge_contexts(conversation.carried_context, {"earlier": earlier}) if earlier else None
     await client_state.set_state(connection, conversation.id, state, carried=carried)
     return [_added_item(one) for one in added]
+
+
+def _to_added(message: InputMessage, place: int, now: str) -> dict[str, Any] | None:
+    """Return what is kept of an item; None if it has nothing for the agent."""
+    item = to_tool_item(message, place)
+    if item is None and not message.marked_text:
+        return None
+    kept = {"role": message.role, "text": message.marked_text or "(empty)", "time": now}
+    return {"id": new_id("msg"), **kept} if item is None else {"id": item["id"], **kept, "item": item}
 
 
 async def _load_items(connection: Connection, conversation: Conversation) -> list[dict[str, Any]]:
@@ -241,6 +249,8 @@ def _message_item(message: MessageRow) -> dict[str, Any]:
 
 
 def _added_item(stored: Mapping[str, Any]) -> dict[str, Any]:
+    if "item" in stored:
+        return dict(stored["item"])
     if stored["role"] == "assistant":
         return message_item(stored["id"], stored["text"])
     role = "user" if stored["role"] == "tool" else stored["role"]

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, StrictStr, ValidationError
 
 from delivery.database.engine import Connection
+from delivery.events.event import new_id
 from gateway.agents.client_request import ClientRequest
 from gateway.conversations.questions import ANSWERED
 from gateway.conversations.submissions.queue_policy import MAX_INPUT
@@ -23,7 +26,8 @@ from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 from gateway.web.compat import openai_ids
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, round_endings, to_rounds
-from gateway.web.compat.openai_messages import InputMessage
+from gateway.web.compat.openai_messages import InputMessage, LenientRequest, Text
+from gateway.web.http.problems import invalid_field
 from gateway.web.stream.turn_events import ClientToolCalled, MessageDone, TextDelta, TurnEnded, with_files
 
 NUMBERS_PER_EVENT = 8
@@ -38,6 +42,7 @@ _END_EVENTS = {
 """The event that ends a stream, by the response's status; OpenAI has none of its own for a cancelled one."""
 
 Item = dict[str, Any]
+CallName = Annotated[StrictStr, Field(min_length=1, max_length=200)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +185,55 @@ def _call_item(approval: str, name: str, args: Mapping[str, Any]) -> Item:
         "arguments": json.dumps(dict(args), ensure_ascii=False),
         "status": "completed",
     }
+
+
+class _Result(LenientRequest):
+    call_id: CallName
+
+
+class _FunctionCall(_Result):
+    name: CallName
+    arguments: Text
+
+
+class _CustomCall(_Result):
+    name: CallName
+    input: Text
+
+
+_KINDS: Mapping[str, tuple[str, type[_Result]]] = {
+    "function_call": ("fc", _FunctionCall),
+    "custom_tool_call": ("ctc", _CustomCall),
+    "function_call_output": ("fco", _Result),
+    "custom_tool_call_output": ("ctco", _Result),
+}
+"""The prefix of an item's id, and the fields that it must have."""
+
+
+def to_tool_item(message: InputMessage, place: int) -> Item | None:
+    """Return a call of a tool or a result as an item to keep; None for messages; raises a 422.
+
+    Images and files of a result are left out, with a line in place of each.
+    """
+    given = message.item
+    if given is None:
+        return None
+    kind = given["type"]
+    prefix, model = _KINDS[kind]
+    try:
+        fields = model.model_validate(given).model_dump()
+    except ValidationError as error:
+        field, why = error.errors()[0]["loc"][0], error.errors()[0]["msg"]
+        raise invalid_field(f"/items/{place}/{field}", f"{why}; {kind} needs it") from None
+    output = {"output": _output(message)} if message.is_output else {}
+    return {"type": kind, "id": new_id(prefix), **fields, **output, "status": "completed"}
+
+
+def _output(message: InputMessage) -> str | list[dict[str, str]]:
+    if isinstance(message.content, str):
+        return message.content
+    shown = [part.text or part.mark for part in message.parts]
+    return [{"type": "input_text", "text": text} for text in shown if text]
 
 
 def message_item(message: str, text: str | None, status: str = "completed") -> Item:

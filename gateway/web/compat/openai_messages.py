@@ -97,7 +97,7 @@ class InputMessage(LenientRequest):
     """A message or another item of the request; `call` is the call whose result a `tool` message has.
 
     `reference` is the id of a message that the gateway has, in place of its text. `is_output`: it is the item
-    of a result.
+    of a result. `item`: it is a call of a tool, or a result, as the client gave it.
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -105,14 +105,16 @@ class InputMessage(LenientRequest):
     call: Annotated[StrictStr, Field(max_length=200)] | None = None
     reference: Annotated[StrictStr, Field(max_length=200)] | None = None
     is_output: bool = False
+    item: Mapping[str, Any] | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _from_item(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             return given
-        read = _READERS.get(str(given.get("type") or "message"), _ignored)
-        return read(given)
+        kind = str(given.get("type") or "message")
+        read = _READERS.get(kind, _ignored)
+        return {**read(given), "item": given if kind in TOOL_ITEMS else None}
 
     @property
     def text(self) -> str:
@@ -160,7 +162,7 @@ def _call(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _call_line(function: Mapping[str, Any]) -> str:
-    arguments = function.get("arguments")
+    arguments = function.get("arguments", function.get("input"))
     shown = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return f"[called {function.get('name')} {shown}]"[:MAX_INPUT]
 
@@ -179,6 +181,10 @@ def _ignored(_given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an empty message for an item without words for the agent, such as reasoning."""
     return {"role": "assistant", "content": None}
 
+
+TOOL_ITEMS = frozenset(
+    {"function_call", "custom_tool_call", "function_call_output", "custom_tool_call_output"}
+)
 
 _READERS = {
     "message": _message,
