@@ -198,7 +198,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="an endpoint that fails for days is never disabled",
         file="delivery/webhooks/circuit_breaker.py",
-        old="if now - since >= DISABLE_AFTER and delivery.attempt > 1:",
+        old="if now - since >= DISABLE_AFTER and is_observed and delivery.attempt > 1:",
         new="if False:",
         tests=("tests/unit/sending/test_circuit_breaker.py",),
     ),
