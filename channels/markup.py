@@ -15,7 +15,7 @@ from typing import Literal
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from channels.splitting import close_fence, split
+from channels.splitting import closes, last_fence, split
 
 __all__ = [
     "Block",
@@ -160,6 +160,17 @@ def parse(text: str) -> tuple[Block, ...]:
     tokens = _parser().parse(text)
     lines = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd").split("\n")
     return tuple(_block(group, lines) for group in _outermost_blocks(tokens))
+
+
+def close_fence(text: str) -> str:
+    """Return a text whose last code block is closed, so that what follows the text is no code."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").rstrip().split("\n")
+    mark, first = last_fence(lines)
+    if not mark or (first < len(lines) - 1 and closes(lines[-1], mark)):
+        return text
+    before = lines[first].partition(mark)[0]
+    indent = "".join(one if one in "> \t" else " " for one in before)
+    return "\n".join([*lines, f"{indent}{mark}"])
 
 
 def _is_plain(text: str) -> bool:

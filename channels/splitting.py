@@ -40,6 +40,12 @@ _OPENING = re.compile(r"(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t]){0,20}(`{3,}+(?=[^
 _MARKER = re.compile(r"[ \t>]*(?:[-+*]|\d{1,9}[.)])(?:\s|$)")
 _QUOTED = re.compile(r"[ ]{0,3}(?:>[ ]?){1,20}")
 _STARTS_BLOCK = re.compile(r"#{1,6}(?:\s|$)|[-+*=](?:\s|[-+*=]|$)|>|`{3}|~{3}|\||_{3}")
+_INLINE = re.compile(
+    r"(?<!`)(`{1,3})(?!`)[^`]++\1(?!`)|\[[^\[\]]++\]\([^()]++\)|~~(?=\S)[^~]++~~|\*\*(?=\S)[^*]++\*\*"
+    r"|(?<![\w*])\*(?=\S)[^*]++\*|(?<!\w)(__|_)(?=\S)[^_]++\2(?!\w)"
+)
+"""Code, links and emphasis. Each attempt ends at the next such sign, so that all of them take linear time."""
+
 _NUMBER = re.compile(r"(\d{1,9})([.)](?:\s|$))")
 
 
@@ -62,18 +68,7 @@ def split(text: str, limit: int, measure: Callable[[str], int] = len) -> tuple[s
     return tuple(packer.parts)
 
 
-def close_fence(text: str) -> str:
-    """Return a text whose last code block is closed, so that what follows the text is no code."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").rstrip().split("\n")
-    mark, first = _last_fence(lines)
-    if not mark or (first < len(lines) - 1 and _closes(lines[-1], mark)):
-        return text
-    before = lines[first].partition(mark)[0]
-    indent = "".join(one if one in "> \t" else " " for one in before)
-    return "\n".join([*lines, f"{indent}{mark}"])
-
-
-def _last_fence(lines: Sequence[str]) -> tuple[str, int]:
+def last_fence(lines: Sequence[str]) -> tuple[str, int]:
     """Return the mark and the first line of the code fence with which a text ends; "" if there is none."""
     source = "\n".join(lines)
     if len(source) > MAX_PARSED_LENGTH:
@@ -155,10 +150,10 @@ def _scan(lines: Sequence[str]) -> Iterator[_Span]:
 def _end_of_fence(lines: Sequence[str], opening: int, mark: str) -> int:
     """Return the index after the line that closes a fence, or the number of lines."""
     inner = range(opening + 1, len(lines))
-    return next((line + 1 for line in inner if _closes(lines[line], mark)), len(lines))
+    return next((line + 1 for line in inner if closes(lines[line], mark)), len(lines))
 
 
-def _closes(line: str, mark: str) -> bool:
+def closes(line: str, mark: str) -> bool:
     """Return whether a line closes the fence that this mark has opened."""
     found = line.lstrip(" \t>").rstrip(" \t")
     return len(found) >= len(mark) and not found.strip(mark[0])
@@ -328,13 +323,21 @@ class _Packer:
             while len(window) > 1 and (excess := self._measure(window) - limit) > 0:
                 window = window[: len(window) - max(1, excess // 4)]
             more = position + len(window) < len(line)
-            space = window.rfind(" ") if at_words and more else -1
-            if space > len(window) // 2:
+            space = _last_space(line, position, len(window)) if at_words and more else -1
+            if space > 0:
                 window = window[: space + 1]
             elif more:
                 window = line[position : _between_characters(line, position, position + len(window))]
             position += len(window)
             yield window.strip(" ") if at_words and position > len(window) else window
+
+
+def _last_space(line: str, begin: int, size: int) -> int:
+    """Return the last space of a window, outside of links, code and emphasis if one is; -1 if too early."""
+    around = line[begin : begin + 2 * size]
+    outside = _INLINE.sub(lambda found: "x" * len(found[0]), around)[:size].rfind(" ")
+    last = around[:size].rfind(" ")
+    return outside if outside > size // 4 else last if last > size // 2 else -1
 
 
 def _between_characters(line: str, begin: int, end: int) -> int:

@@ -269,3 +269,26 @@ def test_the_parts_of_a_table_leave_space_for_a_fence() -> None:
     for limit in range(200, 240):
         parts = split(text, limit)
         assert max(map(len, parts)) + len("```\n\n```") <= limit
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        "[the page of the office](https://example.org/a?b=c)",
+        "**closed on every Friday**",
+        "`cp --archive here there`",
+        "*not to be forgotten*",
+        "__of great importance__",
+        "~~open on each Monday~~",
+    ],
+)
+@pytest.mark.parametrize("before", range(20, 110, 7))
+def test_a_long_line_is_cut_outside_of_links_code_and_emphasis(marked: str, before: int) -> None:
+    """A part shows no raw markup while there is another place to cut."""
+    line = f"{'many words ' * 12}"[:before].rstrip() + f" {marked} " + "and others " * 20
+    assert [part for part in split(line, 100) if marked in part], split(line, 100)
+
+
+def test_emphasis_that_is_longer_than_a_part_is_cut_between_words() -> None:
+    """Where no other place is left, the words stay whole."""
+    assert all(part.endswith("word") for part in split(f"**{'word ' * 100}word", 64))
