@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from channels.message import Command, Message
+
 COMMANDS = frozenset(
     {"new", "stop", "retry", "undo", "status", "jobs", "approve", "deny", "answer", "queue", "help", "start"}
     | {"schedule", "remind", "memory", "model", "compact", "verbose", "usage", "link", "title"}
@@ -44,3 +46,17 @@ def _is_only_a_command(name: str, rest: list[str]) -> bool:
     if name == "jobs" and rest:
         return len(rest) == 2 and rest[0] in {"logs", "stop"}  # noqa: PLR2004
     return (not rest and name != "title") or (name == "queue" and len(rest) == 1)
+
+
+def as_command(message: Message, name: str, rest: str) -> Command:
+    """Return a message as the command that its text is."""
+    return Command(
+        key=message.key,
+        address=message.address,
+        author=message.author,
+        name=name,
+        rest=rest,
+        sent_at=message.sent_at,
+        room=message.room,
+        platform_id=message.platform_id,
+    )

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-UNREADABLE = "[a message that the platform does not show to bots]"
+
+def describe_unshown(what: str) -> str:
+    """Return the words for content that the platform does not show to bots."""
+    return f"[{what} that the platform does not show to bots]"
+
+
+UNREADABLE = describe_unshown("a message")
 
 
 def describe_location(latitude: object, longitude: object) -> str:
@@ -25,6 +31,11 @@ def describe_contact(names: Iterable[str | None], number: str) -> str:
 def describe_poll(question: str, options: Iterable[str]) -> str:
     """Return the words for a poll."""
     return "\n".join([f"Poll: {question}", *(f"- {option}" for option in options)])
+
+
+def describe_checklist(title: str, tasks: Iterable[tuple[str, object]]) -> str:
+    """Return the words for a checklist: each task, and whether it is done."""
+    return "\n".join([f"Checklist: {title}", *(f"- [{'x' if done else ' '}] {task}" for task, done in tasks)])
 
 
 def describe_stickers(names: Iterable[str]) -> str:

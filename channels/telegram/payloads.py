@@ -98,6 +98,20 @@ class Poll(PayloadModel):
     options: tuple[PollOption, ...] = ()
 
 
+class ChecklistTask(PayloadModel):
+    """One task of a checklist; without a date it is not done."""
+
+    text: str = ""
+    completion_date: int = 0
+
+
+class Checklist(PayloadModel):
+    """A checklist."""
+
+    title: str = ""
+    tasks: tuple[ChecklistTask, ...] = ()
+
+
 class Dice(PayloadModel):
     """An animated emoji with a random value."""
 
@@ -164,6 +178,10 @@ class Message(PayloadModel):
     contact: Contact | None = None
     poll: Poll | None = None
     dice: Dice | None = None
+    checklist: Checklist | None = None
+    paid_media: dict[str, Any] | None = None
+    story: dict[str, Any] | None = None
+    giveaway: dict[str, Any] | None = None
 
 
 class CallbackQuery(PayloadModel):

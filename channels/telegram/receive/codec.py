@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
+from channels.inbox.commands import as_command
 from channels.inbox.text import clean
 from channels.message import (
     Address,
@@ -28,23 +29,14 @@ from channels.message import (
     RoomReopened,
     Update,
 )
-from channels.receiving.descriptions import describe_contact, describe_location, describe_poll, describe_venue
+from channels.receiving import descriptions as words
 from channels.telegram import commands, payloads
 from channels.telegram.commands import CommandText
-from channels.telegram.payloads import (
-    DIRECT_TOPIC,
-    Bot,
-    CallbackQuery,
-    Chat,
-    ChatMemberUpdated,
-    MessageReactionUpdated,
-    ReactionType,
-    ReplyTo,
-    User,
-)
+from channels.telegram.payloads import DIRECT_TOPIC, Bot
 from channels.telegram.receive.attachments import attachments
 
 _WRITES = {"member", "administrator", "creator"}
+_UNSHOWN = {"paid_media": "paid media", "story": "a story", "giveaway": "a giveaway"}
 _ALBUM = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
@@ -108,7 +100,7 @@ def decode_album(updates: Sequence[object], *, channel: str, bot: Bot) -> Update
     )
 
 
-def _press(press: CallbackQuery, *, key: str, channel: str) -> ButtonPress | IgnoredUpdate:
+def _press(press: payloads.CallbackQuery, *, key: str, channel: str) -> ButtonPress | IgnoredUpdate:
     if press.message is None or press.data is None:
         return IgnoredUpdate(reason="a press of another program's button")
     return ButtonPress(
@@ -123,7 +115,7 @@ def _press(press: CallbackQuery, *, key: str, channel: str) -> ButtonPress | Ign
 
 
 def _reaction(
-    update: MessageReactionUpdated, *, key: str, channel: str, bot: Bot
+    update: payloads.MessageReactionUpdated, *, key: str, channel: str, bot: Bot
 ) -> Reaction | IgnoredUpdate:
     """Return the added reaction, else the removed one. Telegram does not name the topic."""
     author = _author(update)
@@ -146,7 +138,7 @@ def _reaction(
     )
 
 
-def _emoji(reactions: Sequence[ReactionType]) -> list[str]:
+def _emoji(reactions: Sequence[payloads.ReactionType]) -> list[str]:
     return [sign.emoji for sign in reactions if sign.type == "emoji" and sign.emoji]
 
 
@@ -162,7 +154,9 @@ def _room_change(message: payloads.Message, *, key: str, channel: str) -> RoomMi
     return None if old == new else RoomMigrated(key=key, old=old, new=new)
 
 
-def _membership(change: ChatMemberUpdated, *, key: str, channel: str) -> RoomReopened | IgnoredUpdate:
+def _membership(
+    change: payloads.ChatMemberUpdated, *, key: str, channel: str
+) -> RoomReopened | IgnoredUpdate:
     """Decode that a person has unblocked the bot, or that it may write in a group or channel."""
     bot = change.new_chat_member
     if bot.status not in _WRITES and not (bot.status == "restricted" and bot.can_send_messages):
@@ -210,16 +204,7 @@ def _as_command(message: Message, command: CommandText | None) -> Message | Comm
         return message
     if not command.is_known and message.room is RoomKind.GROUP and not message.mentions_bot:
         return message
-    return Command(
-        key=message.key,
-        address=message.address,
-        author=message.author,
-        name=command.name,
-        rest=command.rest,
-        sent_at=message.sent_at,
-        room=message.room,
-        platform_id=message.platform_id,
-    )
+    return as_command(message, command.name, command.rest)
 
 
 def _address(message: payloads.Message, channel: str) -> Address:
@@ -230,22 +215,22 @@ def _address(message: payloads.Message, channel: str) -> Address:
     return Address(channel=channel, room=str(message.chat.id), thread=thread or None)
 
 
-def _room_kind(chat: Chat) -> RoomKind:
+def _room_kind(chat: payloads.Chat) -> RoomKind:
     return RoomKind.DIRECT if chat.type == "private" else RoomKind.GROUP
 
 
-def _author(message: payloads.Message | ReplyTo | MessageReactionUpdated) -> Author | None:
+def _author(message: payloads.Message | payloads.ReplyTo | payloads.MessageReactionUpdated) -> Author | None:
     """Return the author; anonymous administrators and linked channels have the id of their chat."""
     if message.sender_chat:
         return _chat_author(message.sender_chat)
     return _user_author(message.from_) if message.from_ else None
 
 
-def _chat_author(chat: Chat) -> Author:
+def _chat_author(chat: payloads.Chat) -> Author:
     return Author(id=str(chat.id), name=clean(chat.title or ""))
 
 
-def _user_author(user: User) -> Author:
+def _user_author(user: payloads.User) -> Author:
     name = " ".join(part for part in (user.first_name, user.last_name) if part)
     return Author(id=str(user.id), name=clean(name or user.username or ""), is_bot=user.is_bot)
 
@@ -259,17 +244,26 @@ def _describe_shared(message: payloads.Message) -> str:
     """Describe shared content that is not a file."""
     if message.venue:
         place = f"{message.location.latitude}, {message.location.longitude}" if message.location else ""
-        return describe_venue(message.venue.title, message.venue.address, place)
+        return words.describe_venue(message.venue.title, message.venue.address, place)
     if message.location:
-        return describe_location(message.location.latitude, message.location.longitude)
-    if message.poll:
-        return describe_poll(message.poll.question, (one.text for one in message.poll.options))
+        return words.describe_location(message.location.latitude, message.location.longitude)
     if message.dice:
         return f"{message.dice.emoji} {message.dice.value}"
     if message.contact:
         names = (message.contact.first_name, message.contact.last_name)
-        return describe_contact(names, message.contact.phone_number)
-    return ""
+        return words.describe_contact(names, message.contact.phone_number)
+    return _describe_offered(message)
+
+
+def _describe_offered(message: payloads.Message) -> str:
+    """Describe what people fill in or open in the platform's own apps."""
+    if message.poll:
+        return words.describe_poll(message.poll.question, (one.text for one in message.poll.options))
+    if message.checklist:
+        tasks = ((one.text, one.completion_date) for one in message.checklist.tasks)
+        return words.describe_checklist(message.checklist.title, tasks)
+    found = (what for kind, what in _UNSHOWN.items() if getattr(message, kind))
+    return next(map(words.describe_unshown, found), "")
 
 
 def _without_mention(text: str, message: payloads.Message, bot: Bot) -> tuple[str, bool]:
