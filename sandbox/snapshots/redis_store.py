@@ -16,8 +16,10 @@ from typing import Any
 
 from redis import asyncio as redis_client
 from redis import exceptions as vendor
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
-from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable
+from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxError
 from sandbox.snapshots.port import SnapshotNotFound, SnapshotStore
 
 CHUNK_BYTES = 1 << 20
@@ -57,15 +59,32 @@ class RedisSnapshotStore(SnapshotStore):
                 " sandbox.snapshot_limit_mb to 512 or less, or store snapshots in s3"
             )
         upload = f"{self._options.prefix}{_UPLOAD}{secrets.token_hex(16)}"
-        with _translate_errors():
-            await self.client.set(upload, b"", ex=UPLOAD_SECONDS)
-            with archive.open("rb") as file:
-                while chunk := file.read(CHUNK_BYTES):
-                    await self.client.append(upload, chunk)
-            async with self.client.pipeline(transaction=True) as change:
-                change.rename(upload, self._key(name))
-                self._renew(change, name)
-                await change.execute()
+        try:
+            with _translate_errors():
+                await self._upload(upload, archive)
+                async with self.client.pipeline(transaction=True) as change:
+                    change.rename(upload, self._key(name))
+                    self._renew(change, name)
+                    await change.execute()
+        except SandboxError:
+            with suppress(vendor.RedisError, OSError):  # a server that is away forgets it in an hour
+                await self.client.unlink(upload)
+            raise
+
+    async def _upload(self, upload: str, archive: Path) -> None:
+        """Append the file; raises ProviderUnreachable if the server has lost, or repeated, a piece of it.
+
+        A server that was started again may have none of the pieces before, or evict them when it is full. A
+        piece whose answer is lost is sent again.
+        """
+        sent = 0
+        await self.client.set(upload, b"", ex=UPLOAD_SECONDS)
+        with archive.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                sent += len(chunk)
+                stored = await self.client.append(upload, chunk)
+                if stored != sent:
+                    raise ProviderUnreachable(f"redis has {stored} of {sent} bytes of the upload")
 
     async def get(self, name: str, into: Path) -> None:
         """Renew the string's time, and read it in pieces.
@@ -123,9 +142,13 @@ def _translate_errors() -> Iterator[None]:
 
 @asynccontextmanager
 async def open_store(options: RedisStoreOptions) -> AsyncIterator[RedisSnapshotStore]:
-    """Yield the store; the first call shows whether the server answers."""
+    """Yield the store; the first call shows whether the server answers.
+
+    A connection that a restart of the server closed is noticed when it is used, so a command is tried twice.
+    """
+    again = Retry(NoBackoff(), 1, supported_errors=(vendor.ConnectionError,))
     client = redis_client.Redis.from_url(
-        options.url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS
+        options.url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS, retry=again
     )
     try:
         yield RedisSnapshotStore(client, options)

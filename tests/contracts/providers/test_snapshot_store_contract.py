@@ -189,9 +189,56 @@ async def test_redis_refuses_in_our_words(tmp_path: Path) -> None:
         os.truncate(file, LARGE)
         with pytest.raises(ProviderRefused, match="maxmemory"):
             await store.put(f"{LABEL}/1-a", file)
+        assert await store.client.keys() == [], "an upload that failed needs the memory of the next one"
     async with open_redis(RedisStoreOptions(url="redis://127.0.0.1:1/0")) as away:
         with pytest.raises(ProviderUnreachable):
             await away.list()
+
+
+class _Forgetting:
+    """Loses everything after the first piece, as a server does that starts again without a file."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._forgets = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def append(self, key: str, chunk: bytes) -> int:
+        size: int = await self._client.append(key, chunk)
+        if self._forgets:
+            await self._client.flushall()
+        self._forgets = False
+        return size
+
+
+async def test_an_upload_that_redis_lost_in_part_is_no_snapshot(tmp_path: Path) -> None:
+    """It is an outage, and leaves nothing; the snapshot before it stays what it is."""
+    file, name = tmp_path / "file", f"{LABEL}/1-a"
+    file.write_bytes(os.urandom(LARGE))
+    async with AsyncExitStack() as stack:
+        store = await _redis(tmp_path, stack)
+        forgetting = RedisSnapshotStore(_Forgetting(store.client), RedisStoreOptions(url=""))
+        with pytest.raises(ProviderUnreachable, match="1048576 of 2097152 bytes"):
+            await forgetting.put(name, file)
+        assert await store.client.keys() == []
+        await store.client.config_set("maxmemory", str(LARGE))
+        await store.client.config_set("maxmemory-policy", "allkeys-lru")
+        with pytest.raises(SandboxError):
+            await store.put(name, file)
+        assert await store.client.keys() == []
+
+
+async def test_connections_that_redis_closed_are_opened_again(tmp_path: Path) -> None:
+    """A server that was restarted is not taken for one that does not answer."""
+    file, name = tmp_path / "file", f"{LABEL}/1-a"
+    file.write_bytes(b"content")
+    async with AsyncExitStack() as stack:
+        store = await _redis(tmp_path, stack)
+        for use in (store.put(name, file), store.get(name, tmp_path / "back"), store.delete(name)):
+            await store.client.client_kill_filter(_type="normal", skipme=False)
+            await use
 
 
 async def test_a_redis_replica_that_only_reads_still_returns_snapshots(tmp_path: Path) -> None:
