@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.commands.account import add_changes
-from gateway.cli.errors import UsageError
+from gateway.cli.errors import CommandFailed, UsageError
 from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, Row, clean, print_record, print_rows
 
@@ -75,9 +75,10 @@ async def _resolve_id(gateway: GatewayClient, name: str) -> str:
         return name
     record = await gateway.get("accounts", "me", "sandboxes", name)
     found = [row["id"] for row in await gateway.list_all("sandboxes") if row["record"] == record["id"]]
-    if len(found) != 1:
-        several = f"there are several: {', '.join(found)}" if found else "it has no live sandbox"
-        raise UsageError(f"{name} does not name one live sandbox: {several}")
+    if not found:
+        raise CommandFailed(f"{name} has no live sandbox now: the next turn that needs one starts it")
+    if len(found) > 1:
+        raise UsageError(f"{name} has several live sandboxes, name one of them: {', '.join(found)}")
     return str(found[0])
 
 

@@ -155,6 +155,8 @@ async def test_the_command_line_shows_and_uses_sandboxes(account_view: AccountVi
     assert (orphan.exists(), foreign.exists()) == (False, True)
     assert (await _cli(account_view, "sandboxes", "rm", sandbox["id"]))[0] == 0
     assert await account_view.list_sandboxes() == []
+    code, printed = await _cli(account_view, "sandboxes", "exec", "default", "true")
+    assert (code, "no live sandbox" in printed) == (1, True)
     _status, used = await account_view.ask("GET", "/accounts/me/usage")
     assert next((part["kind"], part["what"]) for part in used["parts"]) == ("sandbox", "host")
     await account_view.ask(
