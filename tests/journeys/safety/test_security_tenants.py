@@ -56,7 +56,7 @@ NEEDS_MORE = {
     "/sandboxes/{id}",  # its id is the provider's, and exists only while the sandbox does
     "/files/{id}/{name}",  # another account's is asked for with its own link's words below
     "/deliveries/{id}",
-    "/accounts/me/channels/{id}/installations",  # only while a channel that can be installed is connected
+    "/accounts/me/channels/{id}/installations",  # only of a channel that many workspaces install
     "/accounts/me/channels/{id}/installations/{installation}",
     "/accounts/me/persons/{id}/budget",  # persons begin with a message in a chat; test_preconditions.py asks
     "/accounts/me/workspaces/{id}/uploads/{upload}",  # test_workspace_uploads.py asks for both
