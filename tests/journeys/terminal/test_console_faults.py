@@ -65,6 +65,18 @@ async def test_a_page_that_lost_a_file_is_loaded_again(
     assert lost[path] == 2
 
 
+@pytest.mark.parametrize(("times", "loads"), [(1, 2), (4, 4)])
+async def test_an_unstyled_page_is_not_shown_while_it_can_be_loaded_again(
+    gateway: GatewayProcess, console: Console, times: int, loads: int
+) -> None:
+    """Nobody writes into a page that is about to be replaced; at last it is shown without the style."""
+    await lose(console, "/styles/shell.css", times=times)
+    await load(console.page, gateway.url, wait_until="commit")
+    await expect(console.page.get_by_label("API key")).to_be_visible()
+    assert len([one for one in console.addresses if one.endswith("/styles/shell.css")]) == loads
+    assert len([one for one in console.addresses if one.endswith("/app.js")]) == 1
+
+
 async def test_a_page_that_cannot_be_loaded_says_so(gateway: GatewayProcess, console: Console) -> None:
     """After some tries the page explains itself, and its button loads it again."""
     await lose(console, "/core/live.js", times=4)
@@ -84,7 +96,7 @@ async def test_the_page_itself_is_all_that_must_arrive(gateway: GatewayProcess, 
             await route.abort("internetdisconnected")
 
     await console.page.route("**", end)
-    async with console.page.expect_event("requestfailed", lambda request: request.url.endswith("/app.js")):
+    async with console.page.expect_event("requestfailed", lambda request: request.url.endswith(".css")):
         await load(console.page, gateway.url)
     await console.page.unroute("**", end)
     await expect(console.page.get_by_label("API key")).to_be_visible()
