@@ -69,7 +69,7 @@ async def test_a_page_that_lost_a_file_is_loaded_again(
 async def test_an_unstyled_page_is_not_shown_while_it_can_be_loaded_again(
     gateway: GatewayProcess, console: Console, times: int, loads: int
 ) -> None:
-    """Nobody writes into a page that is about to be replaced; at last it is shown without the style."""
+    """A page that is about to be replaced takes no input; at last it is shown without the style."""
     await lose(console, "/styles/shell.css", times=times)
     await load(console.page, gateway.url, wait_until="commit")
     await expect(console.page.get_by_label("API key")).to_be_visible()
