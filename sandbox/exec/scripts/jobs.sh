@@ -90,13 +90,24 @@ kill_members() {
   return 1
 }
 
-# end_members KEY SESSION: TERM, and five seconds later KILL.
+# Put the whole seconds since the machine's start into $uptime; 0 where /proc does not have them.
+clock() {
+  uptime=
+  read -r uptime _ 2>/dev/null </proc/uptime || :
+  uptime=${uptime%%.*}
+  uptime=${uptime:-0}
+}
+
+# end_members KEY SESSION: TERM, and five to six seconds later KILL. On a busy machine each round takes long.
 end_members() {
   left=$(members "$1" "$2")
   [ -n "$left" ] && kill -TERM $left 2>/dev/null
+  clock
+  deadline=$((uptime + 6))
   rounds=0
-  while [ "$rounds" -lt 100 ] && [ -n "$(members "$1" "$2")" ]; do
+  while [ "$rounds" -lt 100 ] && [ "$uptime" -lt "$deadline" ] && [ -n "$(members "$1" "$2")" ]; do
     rest 0.05
+    clock
     rounds=$((rounds + 1))
   done
   kill_members "$1" "$2"

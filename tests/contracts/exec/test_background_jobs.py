@@ -190,6 +190,23 @@ async def test_stopping_insists(jobs: BackgroundJobs) -> None:
     assert processes_with(nap) == []
 
 
+@pytest.mark.timeout(300)
+async def test_stopping_takes_seconds_on_a_busy_machine(
+    script_host: ScriptHost, jobs: BackgroundJobs
+) -> None:
+    """The time until KILL is measured. Counted in rounds, it was minutes where each program takes long."""
+    slow = script_host.home.parent / "slow"
+    slow.mkdir()
+    (slow / "sleep").write_text("#!/bin/sh\nexec /usr/bin/sleep 1.5\n")
+    (slow / "sleep").chmod(0o755)
+    script = "trap '' TERM; echo begun; while true; do /usr/bin/sleep 0.1; done"
+    await jobs.spawn(BackgroundJob(id=own("job_1"), token=own("job-token"), script=script))
+    await wait_for_output(jobs)
+    script_host.path = f"{slow}:{script_host.path}"
+    await jobs.stop(own("job_1"))
+    assert (await wait_for_exit(jobs))[0] == 137
+
+
 async def test_a_time_out_ends_a_job(jobs: BackgroundJobs) -> None:
     """A job past its own time-out gets TERM."""
     nap = unique_sleep_seconds()
