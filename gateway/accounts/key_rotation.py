@@ -74,20 +74,20 @@ async def check_keys(database: Database, vault: Vault) -> None:
             vault.decrypt(_place(check), envelope)
 
 
-async def reencrypt_all(database: Database, vault: Vault, *, by_command: bool = False) -> Reencryption:
+async def reencrypt_all(database: Database, vault: Vault, *, forget_others: bool = False) -> Reencryption:
     """Encrypt everything with the first key of the ring; returns what was changed and what could not be.
 
     Each batch is a short transaction, so that the gateway continues to work. A row that somebody changes
     meanwhile may be skipped, so the passes end with one that finds no secret of an older key. A value that
     cannot be decrypted is left unchanged and returned. Afterwards the old keys can be removed from the ring:
-    at once if the caller says that no gateway encrypts with another key (`by_command`).
+    at once if the caller says that no gateway encrypts with another key (`forget_others`).
     """
     renewed = 0
     for _ in range(MAX_PASSES):
         found = await _reencrypt_once(database, vault)
         renewed += found.renewed
         if not found.left:
-            await _complete(database, vault, forget_others=by_command)
+            await _complete(database, vault, forget_others=forget_others)
             break
     return Reencryption(renewed=renewed, unreadable=found.unreadable, left=found.left)
 

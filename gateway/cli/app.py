@@ -24,8 +24,9 @@ from gateway.cli.commands.files import files
 from gateway.cli.commands.jobs import approvals, deliveries, jobs
 from gateway.cli.commands.memories import memories, persons
 from gateway.cli.commands.sandboxes import sandboxes
-from gateway.cli.commands.schedules import schedules, triggers
+from gateway.cli.commands.schedules import schedules
 from gateway.cli.commands.status import show_status
+from gateway.cli.commands.triggers import triggers
 from gateway.cli.commands.turns import trace, turns
 from gateway.cli.commands.webhooks import webhooks
 from gateway.cli.group import ABOUT, group, local, remote

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from io import TextIOWrapper
 
 import typer
 
@@ -50,13 +49,7 @@ def print_error(text: str) -> None:
 
 @contextmanager
 def report_failures() -> Iterator[None]:
-    """Exit with one error line and the right exit code for any exception inside.
-
-    A letter that the encoding of the output does not have is printed as a question mark, and is no error.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    """Exit with one error line and the right exit code for any exception inside."""
     try:
         yield
     except (typer.Exit, typer.Abort):

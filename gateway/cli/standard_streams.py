@@ -1,5 +1,7 @@
 """Standard input, output and error of commands: output that cannot be written is a clear error.
 
+A letter that the encoding of the output does not have is printed as a question mark, and is no error.
+
 A file descriptor that the shell closed (`>&-`) is opened again here, because the next opened file, such as a
 database, would get its number.
 """
@@ -72,6 +74,8 @@ def _open_closed(*, needs_stdout: bool) -> None:
         sys.stdout = _text_output(sys.stdout.fileno(), encoding=sys.stdout.encoding, line_buffering=by_line)
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+    elif isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr.reconfigure(errors="replace")
 
 
 def _text_output(descriptor: int, *, encoding: str, line_buffering: bool) -> io.TextIOWrapper:

@@ -3,6 +3,8 @@
 Sandbox locks in SQL survive a database outage and would otherwise block others long after a kill. A replica
 that cannot reach the broker until its presence ends is considered dead. It must then check whether others
 have acquired its locks: `recheck` is called.
+
+Each also announces its database by a lease, because gateways on two databases must not share a broker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commands on what starts turns: schedules, and triggers for signed requests."""
+"""Commands on schedules: turns and reminders at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
 
 schedules = group("Turns and reminders that begin at a time.")
-triggers = group("Signed requests that start turns.")
 
 PATH = ("accounts", "me", "schedules")
 Id = Annotated[str, typer.Argument(help="The id, as the list shows it.")]
@@ -125,37 +124,3 @@ async def delete_schedule(gateway: GatewayClient, schedule: Id) -> None:
     """Delete a schedule; a turn that it has started continues."""
     await gateway.delete(*PATH, schedule)
     typer.echo(f"{schedule} deleted")
-
-
-@remote(triggers, "list")
-async def list_triggers(gateway: GatewayClient, *, as_json: Json = False) -> None:
-    """List the triggers, without their secrets."""
-    columns: Columns = {
-        "id": "id",
-        "conversation": "conversation",
-        "path": "path",
-        "template": lambda row: short(row.get("template")),
-    }
-    found = await gateway.list_all("accounts", "me", "triggers")
-    print_rows(found, columns, as_json=as_json, empty="no triggers")
-
-
-@remote(triggers, "add")
-async def add_trigger(
-    gateway: GatewayClient,
-    template: Annotated[str, typer.Argument(help="What the agent is given, with {{body}} or {{a.field}}.")],
-    *,
-    conversation: Conversation,
-    agent: Annotated[str | None, typer.Option(help="The agent of a new conversation.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Create a trigger and print its secret; it is not shown again."""
-    body = {"conversation": conversation, "template": template} | ({"agent": agent} if agent else {})
-    print_record(await gateway.post("accounts", "me", "triggers", body=body), as_json=as_json)
-
-
-@remote(triggers, "rm")
-async def delete_trigger(gateway: GatewayClient, trigger: Id) -> None:
-    """Delete a trigger; a turn that it has started continues."""
-    await gateway.delete("accounts", "me", "triggers", trigger)
-    typer.echo(f"{trigger} deleted")

@@ -74,7 +74,7 @@ async def _reencrypt(settings: Settings) -> Reencryption:
     try:
         vault = await open_checked_vault(settings, database)
         replicas = await _other_replicas(settings, database, vault.first_key_id)
-        done = await reencrypt_all(database, vault, by_command=not replicas)
+        done = await reencrypt_all(database, vault, forget_others=not replicas)
         return replace(done, replicas=tuple(replicas))
     finally:
         await database.close()

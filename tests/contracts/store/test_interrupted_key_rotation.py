@@ -54,7 +54,7 @@ async def test_a_record_that_changes_at_that_time_is_encrypted_too(database: Dat
     async with database.begin() as connection:
         held = await records.get(connection, record.account, "sandbox", record.id, locked=True)
         assert held is not None
-        rotation = asyncio.create_task(reencrypt_all(database, NEW_OLD, by_command=True))
+        rotation = asyncio.create_task(reencrypt_all(database, NEW_OLD, forget_others=True))
         await until_waiting(database)
         await records.update_record(
             connection, replace(held, updated_at=held.updated_at + timedelta(seconds=1))
@@ -78,7 +78,7 @@ async def test_what_a_gateway_still_encrypts_with_the_old_key_is_counted(databas
     await check_keys(database, OLD)
     keys = ("new-" + "n" * 40, "old-" + "o" * 40)
     await check_keys(database, NEW_OLD)
-    done = await reencrypt_all(database, OvertakenVault(keys), by_command=True)
+    done = await reencrypt_all(database, OvertakenVault(keys), forget_others=True)
     assert (done.left, done.unreadable) == (1, ())
     assert await _accepted(database) == set()
 
@@ -105,7 +105,7 @@ async def test_replicas_with_both_keys_in_different_orders_need_both(database: D
         await reencrypt_at_start(database, ring)
     assert await _accepted(database) == set()
     await check_keys(database, NEW_OLD)
-    await reencrypt_all(database, NEW_OLD, by_command=True)
+    await reencrypt_all(database, NEW_OLD, forget_others=True)
     assert await _accepted(database) == {"new"}
 
 
@@ -119,6 +119,6 @@ async def test_a_rotation_is_taken_back(database: Database) -> None:
     await check_keys(database, OLD_NEW)
     await reencrypt_at_start(database, OLD_NEW)
     assert await _accepted(database) == set()
-    await reencrypt_all(database, OLD_NEW, by_command=True)
+    await reencrypt_all(database, OLD_NEW, forget_others=True)
     assert await _accepted(database) == {"old"}
     assert await _read(database, record, OLD) == "canary"

@@ -1,0 +1,52 @@
+"""Commands on triggers: signed requests that start turns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.commands.schedules import Conversation, Id
+from gateway.cli.group import Json, group, remote
+from gateway.cli.output import Columns, print_record, print_rows, short
+
+if TYPE_CHECKING:
+    from gateway.cli.client import GatewayClient
+
+triggers = group("Signed requests that start turns.")
+
+PATH = ("accounts", "me", "triggers")
+
+
+@remote(triggers, "list")
+async def list_triggers(gateway: GatewayClient, *, as_json: Json = False) -> None:
+    """List the triggers, without their secrets."""
+    columns: Columns = {
+        "id": "id",
+        "conversation": "conversation",
+        "path": "path",
+        "template": lambda row: short(row.get("template")),
+    }
+    found = await gateway.list_all(*PATH)
+    print_rows(found, columns, as_json=as_json, empty="no triggers")
+
+
+@remote(triggers, "add")
+async def add_trigger(
+    gateway: GatewayClient,
+    template: Annotated[str, typer.Argument(help="What the agent is given, with {{body}} or {{a.field}}.")],
+    *,
+    conversation: Conversation,
+    agent: Annotated[str | None, typer.Option(help="The agent of a new conversation.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Create a trigger and print its secret; it is not shown again."""
+    body = {"conversation": conversation, "template": template} | ({"agent": agent} if agent else {})
+    print_record(await gateway.post(*PATH, body=body), as_json=as_json)
+
+
+@remote(triggers, "rm")
+async def delete_trigger(gateway: GatewayClient, trigger: Id) -> None:
+    """Delete a trigger; a turn that it has started continues."""
+    await gateway.delete(*PATH, trigger)
+    typer.echo(f"{trigger} deleted")
