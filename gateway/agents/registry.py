@@ -33,6 +33,8 @@ def model_vendors(settings: VendorSettings, agent: AgentSettings) -> Vendors:
         "anthropic_api_key": settings.anthropic_api_key and settings.anthropic_api_key.get_secret_value(),
         "google_api_key": settings.google_api_key and settings.google_api_key.get_secret_value(),
         "openai_base_url": settings.openai_base_url,
+        "anthropic_base_url": settings.anthropic_base_url,
+        "google_base_url": settings.google_base_url,
         "ollama_base_url": settings.ollama_url,
         "trusted_base_urls": (agent.base_url,) if agent.base_url else (),
         "trusted_vendor": "openai" if uses_openai else "ollama",

@@ -310,7 +310,9 @@ class VendorSettings(FrozenSettings):
     openai_api_key: SecretValue | None = Field(default=None, description="OPENAI_API_KEY")
     openai_base_url: WebUrl | None = Field(default=None, description="OPENAI_BASE_URL")
     anthropic_api_key: SecretValue | None = Field(default=None, description="ANTHROPIC_API_KEY")
+    anthropic_base_url: WebUrl | None = Field(default=None, description="ANTHROPIC_BASE_URL")
     google_api_key: SecretValue | None = Field(default=None, description="GOOGLE_API_KEY or GEMINI_API_KEY")
+    google_base_url: WebUrl | None = Field(default=None, description="GOOGLE_GEMINI_BASE_URL")
     ollama_url: WebUrl | None = Field(default=None, description="OLLAMA_HOST")
 
 

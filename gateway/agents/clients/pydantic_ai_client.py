@@ -101,7 +101,7 @@ class PydanticAiClient:
 
     def google(self, name: str, *, key: str | None, base_url: str, options: PydanticAiOptions) -> ModelClient:
         """Return a model of Google's Gemini API."""
-        provider = GoogleProvider(api_key=key or "", base_url=base_url, http_client=self._http)
+        provider = GoogleProvider(api_key=key or "none", base_url=base_url, http_client=self._http)
         return LibraryModel(GoogleModel(name, provider=provider), options)
 
 

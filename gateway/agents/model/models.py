@@ -58,10 +58,10 @@ class ModelClients:
         from gateway.agents.clients import anthropic_messages  # each client is loaded for its own models
 
         vendors = self._vendors
-        key = (vendors.anthropic_api_key or "").strip()
+        key = (vendors.anthropic_api_key or "none").strip()
         address = ModelAddress(
             model=model.name,
-            url=f"{vendors.anthropic_base_url.rstrip('/')}/v1/messages",
+            url=f"{vendors.anthropic_base_url.rstrip('/').removesuffix('/v1')}/v1/messages",
             headers={"x-api-key": key, "anthropic-version": anthropic_messages.VERSION},
             error_of=anthropic_messages.http_error,
             retries=retries,

@@ -14,6 +14,8 @@ Vendor = Literal["openai", "anthropic", "google", "ollama"]
 
 FORMS = '"openai:NAME", "anthropic:NAME", "google:NAME", "ollama:NAME", "entry:NAME" or "builtin:shell"'
 OPENAI = "https://api.openai.com/v1"
+ANTHROPIC = "https://api.anthropic.com"
+GOOGLE = "https://generativelanguage.googleapis.com"
 LIBRARY_VENDORS = frozenset({"google"})
 """Vendors whose models are used through pydantic-ai."""
 
@@ -39,9 +41,9 @@ class Vendors:
     openai_api_key: str | None = field(default=None, repr=False)
     openai_base_url: str = OPENAI
     anthropic_api_key: str | None = field(default=None, repr=False)
-    anthropic_base_url: str = "https://api.anthropic.com"
+    anthropic_base_url: str = ANTHROPIC
     google_api_key: str | None = field(default=None, repr=False)
-    google_base_url: str = "https://generativelanguage.googleapis.com"
+    google_base_url: str = GOOGLE
     ollama_base_url: str = "http://127.0.0.1:11434/v1"
     trusted_base_urls: tuple[str, ...] = ()
     trusted_vendor: Vendor | None = None
@@ -170,7 +172,6 @@ def require_library(field: str, model: str) -> None:
 
 
 def _has_key(vendor: Vendor, vendors: Vendors, base_url: str | None) -> bool:
-    """Return whether a vendor has its key; self-hosted OpenAI-compatible servers often need none."""
-    own_server = base_url is not None or vendors.openai_base_url != OPENAI
-    keyless = vendor == "ollama" or (vendor == "openai" and own_server)
-    return keyless or bool((vendors.api_key(vendor) or "").strip())
+    """Return whether a vendor has its key; servers of one's own that speak its protocol often need none."""
+    is_own_server = base_url is not None or vendors.base_urls(vendor)[0] not in {OPENAI, ANTHROPIC, GOOGLE}
+    return is_own_server or bool((vendors.api_key(vendor) or "").strip())

@@ -6,6 +6,8 @@ import pytest
 
 from gateway.agents.model import Vendors, check, check_chain
 from gateway.agents.model.models import with_api_path
+from gateway.agents.registry import model_vendors
+from gateway.config.setting_types import AgentSettings, VendorSettings
 from gateway.records.errors import InvalidRecord
 from gateway.records.kinds import validate as check_record
 
@@ -70,9 +72,15 @@ def test_the_operators_address_is_for_the_vendor_it_serves() -> None:
     assert check("ollama:x", vendors, url) is None
 
 
-def test_a_compatible_server_named_for_all_agents_needs_no_key() -> None:
-    """OPENAI_BASE_URL names a server of one's own as well."""
-    assert check("openai:local", Vendors(openai_base_url="http://127.0.0.1:9901/v1")) is None
+@pytest.mark.parametrize("vendor", ["openai", "anthropic", "google"])
+def test_a_compatible_server_named_for_all_agents_needs_no_key(vendor: str) -> None:
+    """The vendor's setting names a server of one's own, and is the only address of that vendor's models."""
+    own = VendorSettings.model_validate({f"{vendor}_base_url": "http://127.0.0.1:9901"})
+    vendors = model_vendors(own, AgentSettings())
+    assert check(f"{vendor}:local", vendors) is None
+    assert vendors.base_urls(vendor) == ("http://127.0.0.1:9901",)
+    others = {"openai", "anthropic", "google"} - {vendor}
+    assert all("_API_KEY is not set" in (check(f"{other}:x", vendors) or "") for other in others)
 
 
 @pytest.mark.parametrize(
