@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from urllib.request import getproxies, proxy_bypass
@@ -54,6 +54,17 @@ def to_json(value: object) -> str:
     return _ENCODER.encode(value)
 
 
+def sends_foreign_key(
+    headers: Iterable[str], origin: Origin, bound_keys: Mapping[str, frozenset[Origin]]
+) -> bool:
+    """Return whether the values of headers are or hold, as a bearer token, a key of other origins.
+
+    Part of a value does not count: keys of servers of one's own are as short as "1".
+    """
+    sent = {value.removeprefix("Bearer ") for value in headers}
+    return any(key in sent and origin not in origins for key, origins in bound_keys.items())
+
+
 class ModelHttp:
     """The connections to all models' servers. Each key is sent to its vendor's origins only."""
 
@@ -88,11 +99,8 @@ class ModelHttp:
 
     def _refuse_foreign_keys(self, address: ModelAddress) -> None:
         origin = origin_of(address.url)
-        for key, origins in self._bound_keys.items():
-            if origin not in origins and any(key in value for value in address.headers.values()):
-                raise ModelUnreachable(
-                    address.model, f"{origin} is not an address to which this key may be sent"
-                )
+        if sends_foreign_key(address.headers.values(), origin, self._bound_keys):
+            raise ModelUnreachable(address.model, f"{origin} is not an address to which this key may be sent")
 
     async def _send_until_accepted(
         self, address: ModelAddress, body: bytes, deadline: Deadline

@@ -57,6 +57,7 @@ from gateway.agents.clients.errors import (
     ModelUnknown,
     ModelUnreachable,
 )
+from gateway.agents.clients.http import sends_foreign_key
 from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.port import ModelClient, ModelQuery
 from gateway.agents.clients.reply import TextJoiner
@@ -68,6 +69,9 @@ Received = asyncio.Queue[str | ChatMessage | None]
 """What a request received: pieces of text, the response, and None at the end."""
 
 CANCEL_RETRY_SECONDS = 1.0
+_NO_KEY = "no key is configured"
+"""Google's library sends a key always; a server of one's own ignores it."""
+
 _FIRST_SERVER_ERROR = 500
 _ERRORS: tuple[tuple[type[Exception], type[ModelCallError]], ...] = (
     (ModelAuthenticationError, ModelKeyRefused),
@@ -101,7 +105,7 @@ class PydanticAiClient:
 
     def google(self, name: str, *, key: str | None, base_url: str, options: PydanticAiOptions) -> ModelClient:
         """Return a model of Google's Gemini API."""
-        provider = GoogleProvider(api_key=key or "none", base_url=base_url, http_client=self._http)
+        provider = GoogleProvider(api_key=key or _NO_KEY, base_url=base_url, http_client=self._http)
         return LibraryModel(GoogleModel(name, provider=provider), options)
 
 
@@ -111,9 +115,8 @@ def open_http_client(bound_keys: Mapping[str, frozenset[Origin]]) -> AsyncClient
 
     async def refuse_foreign_keys(request: Request) -> None:
         origin = origin_of(str(request.url))
-        for key, origins in bound_keys.items():
-            if origin not in origins and any(key in value for value in request.headers.values()):
-                raise ConnectError(f"{origin} is not an address to which this key may be sent")
+        if sends_foreign_key(request.headers.values(), origin, bound_keys):
+            raise ConnectError(f"{origin} is not an address to which this key may be sent")
 
     client.event_hooks["request"].append(refuse_foreign_keys)
     return client

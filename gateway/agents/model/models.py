@@ -58,11 +58,11 @@ class ModelClients:
         from gateway.agents.clients import anthropic_messages  # each client is loaded for its own models
 
         vendors = self._vendors
-        key = (vendors.anthropic_api_key or "none").strip()
+        key = (vendors.anthropic_api_key or "").strip()
         address = ModelAddress(
             model=model.name,
             url=f"{vendors.anthropic_base_url.rstrip('/').removesuffix('/v1')}/v1/messages",
-            headers={"x-api-key": key, "anthropic-version": anthropic_messages.VERSION},
+            headers={"anthropic-version": anthropic_messages.VERSION} | ({"x-api-key": key} if key else {}),
             error_of=anthropic_messages.http_error,
             retries=retries,
             seconds=seconds,
@@ -76,13 +76,13 @@ class ModelClients:
 
         vendors = self._vendors
         if model.vendor == "ollama":
-            address, key = with_api_path(base_url or vendors.ollama_base_url), "none"
+            address, key = with_api_path(base_url or vendors.ollama_base_url), ""
         else:
-            address, key = base_url or vendors.openai_base_url, vendors.openai_api_key or "none"
+            address, key = base_url or vendors.openai_base_url, (vendors.openai_api_key or "").strip()
         address_of = ModelAddress(
             model=model.name,
             url=f"{address.rstrip('/')}/chat/completions",
-            headers={"Authorization": f"Bearer {key.strip()}"},
+            headers={"Authorization": f"Bearer {key}"} if key else {},
             error_of=http_error,
             retries=retries,
             seconds=seconds,

@@ -11,6 +11,7 @@ import pytest
 from agent_tools import RecordingTools, agent_spec, approve, collect_steps, turn_input
 from gateway.agents.model import Vendors, open_model_agent
 from gateway.agents.port import ANY_TOOL, ApprovalRequired, Delta, Finished, MessageCompleted, OutputFormat
+from openai_server import OpenAIServer, ScriptedTurn
 from vendor_servers import VendorAnswer, VendorServer, vendor_server
 
 
@@ -43,6 +44,32 @@ async def test_a_tool_call_is_approved_and_reported_by_another_vendor(model: str
     assert tools.executed == [("bash", {"command": "ls"})]
     assert server.keys == [f"key-{model[0]}"] * 2
     assert "done" in json.dumps(server.bodies[1])
+
+
+@pytest.mark.parametrize("key", ["none", "1"])
+@pytest.mark.parametrize("model", ["anthropic:claude-loopback", "google:gemini-loopback"])
+async def test_a_key_like_a_word_stops_no_other_vendor(model: str, key: str) -> None:
+    """Servers of one's own often take any key; the one of OpenAI's models is part of other headers here."""
+    async with vendor_server() as server:
+        vendors = Vendors(
+            openai_api_key=key, anthropic_base_url=server.base_url, google_base_url=server.base_url
+        )
+        async with open_model_agent(vendors) as agent:
+            given = turn_input(agent_spec(models=(model,)))
+            end = (await collect_steps(agent, given, RecordingTools()))[-1]
+    assert isinstance(end, Finished)
+
+
+@pytest.mark.parametrize("key", ["none", "1", None])
+async def test_a_server_without_a_key_gets_no_key(key: str | None) -> None:
+    """Ollama's models work beside any key of OpenAI's, and are sent none."""
+    async with OpenAIServer([ScriptedTurn(text="here")]) as server:
+        vendors = Vendors(openai_api_key=key, ollama_base_url=server.base_url)
+        async with open_model_agent(vendors) as agent:
+            given = turn_input(agent_spec(models=("ollama:local",)))
+            end = (await collect_steps(agent, given, RecordingTools()))[-1]
+    assert isinstance(end, Finished)
+    assert "Authorization" not in server.headers[0]
 
 
 @pytest.mark.parametrize("model", ["anthropic:claude-loopback", "google:gemini-loopback"])

@@ -57,9 +57,7 @@ class VendorServer:
 
     async def anthropic(self, request: web.Request) -> web.StreamResponse:
         """Answer `POST /v1/messages`."""
-        self.keys.append(
-            request.headers.get("x-api-key") or request.headers["Authorization"].removeprefix("Bearer ")
-        )
+        self.keys.append(request.headers.get("x-api-key", ""))
         body = await request.json()
         self.bodies.append(body)
         answer = self._answer("Anthropic", *_last_of_anthropic(body))
