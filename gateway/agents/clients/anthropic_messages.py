@@ -5,18 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import Any
 
 from gateway.agents.clients import messages as stored
 from gateway.agents.clients.anthropic_reply import REDACTED, MessagesReply
 from gateway.agents.clients.enforced_schema import enforced_schema
-from gateway.agents.clients.error_responses import Refusal, kind_of_status, read_refusal, refusal_of
+from gateway.agents.clients.error_responses import (
+    Refusal,
+    kind_of_status,
+    read_refusal,
+    refusal_of,
+    says_too_long,
+)
 from gateway.agents.clients.errors import ModelCallError, ModelContextExceeded, ModelQuotaUsedUp
 from gateway.agents.clients.http import ModelAddress, ModelHttp, to_json
 from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.port import ModelClient, ModelQuery
 from gateway.agents.clients.reply import Deadline, read_reply
-from gateway.agents.port import ANY_TOOL
 
 VERSION = "2023-06-01"
 PROVIDER = "anthropic"
@@ -29,7 +35,6 @@ _LARGEST_OUTPUT = (
 """The output limits of models; the oldest refuse an input that does not leave room for the limit."""
 
 _DEFAULT_OUTPUT = 16_384
-_TOO_LONG = re.compile("prompt is too long|exceed context limit|context window", re.IGNORECASE)
 _NO_CREDIT = re.compile("credit balance", re.IGNORECASE)
 _STATUS_OF_TYPE = {
     "invalid_request_error": 400,
@@ -75,19 +80,13 @@ def request_body(model: str, query: ModelQuery) -> dict[str, Any]:
     if query.output_format and (schema := enforced_schema(query.output_format.schema)):
         body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
     if query.tools:
-        body["tool_choice"] = _tool_choice(query.required_tool)
+        body["tool_choice"] = {"type": "any" if query.requires_call else "auto"}
         body["tools"] = [
             {"name": one.name, "description": one.description, "input_schema": dict(one.schema)}
             for one in query.tools
         ]
     _mark_cached_prefixes(body)
     return body
-
-
-def _tool_choice(required: str) -> dict[str, str]:
-    if required in {"", ANY_TOOL}:
-        return {"type": "any" if required else "auto"}
-    return {"type": "tool", "name": required}
 
 
 def _mark_cached_prefixes(body: dict[str, Any]) -> None:
@@ -181,7 +180,7 @@ def stream_error(model: str, error: object) -> ModelCallError:
 
 
 def _kind(status: int, refusal: Refusal) -> type[ModelCallError]:
-    if refusal.type == "invalid_request_error" and _TOO_LONG.search(refusal.message):
+    if status != HTTPStatus.TOO_MANY_REQUESTS and says_too_long(refusal.message):
         return ModelContextExceeded
     if refusal.type == "billing_error" or _NO_CREDIT.search(refusal.message):
         return ModelQuotaUsedUp

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from gateway.agents.clients.errors import (
 )
 
 MAX_SHOWN = 500
+_MAX_READ = 10_000
 _FIRST_SERVER_ERROR = 500
 _BY_STATUS: Mapping[int, type[ModelCallError]] = {
     401: ModelKeyRefused,
@@ -29,6 +31,16 @@ _BY_STATUS: Mapping[int, type[ModelCallError]] = {
     425: ModelRateLimited,
     429: ModelRateLimited,
 }
+_TOO_LONG = re.compile(
+    "maximum context length|reduce the length of the messages|context window"  # OpenAI and many others
+    "|prompt is too long|exceed context limit"  # Anthropic
+    "|available context size|context size has been exceeded"  # llama.cpp, which may say so with a 500
+    "|greater than the context length|context length of only|n_keep"  # LM Studio
+    "|maximum model length|too long to fit into the model"  # vLLM
+    "|input token count|maximum prompt length|exceeded model token limit|input is too long|prompt too long",
+    re.IGNORECASE,
+)
+"""Words of servers for a conversation that is too long. Many of them speak several vendors' protocols."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +70,11 @@ def refusal_of(error: object) -> Refusal:
         type=str(error.get("type") or ""),
         message=str(error.get("message") or error)[:MAX_SHOWN],
     )
+
+
+def says_too_long(message: str) -> bool:
+    """Return whether a server's words mean that the conversation does not fit into the model's context."""
+    return _TOO_LONG.search(message[:_MAX_READ]) is not None
 
 
 def kind_of_status(status: int) -> type[ModelCallError]:

@@ -15,6 +15,7 @@ from gateway.agents.clients.error_responses import (
     kind_of_status,
     read_refusal,
     refusal_of,
+    says_too_long,
 )
 from gateway.agents.clients.errors import (
     ModelCallError,
@@ -28,7 +29,7 @@ from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.openai_reply import REASONING_FIELDS, ChatReply
 from gateway.agents.clients.port import EarlierTurn, ModelClient, ModelQuery
 from gateway.agents.clients.reply import Deadline, read_reply
-from gateway.agents.port import ANY_TOOL, OutputFormat, ToolSpec
+from gateway.agents.port import OutputFormat, ToolSpec
 
 _QUOTA_CODES = frozenset(
     {
@@ -40,14 +41,6 @@ _QUOTA_CODES = frozenset(
         "organization_usage_limit_exceeded",
         "exceeded_current_quota_error",
     }
-)
-_TOO_LONG = re.compile(
-    "maximum context length|reduce the length of the messages|context window"  # OpenAI and many others
-    "|available context size|context size has been exceeded"  # llama.cpp, which may say so with a 500
-    "|greater than the context length|context length of only|n_keep"  # LM Studio
-    "|maximum model length|too long to fit into the model"  # vLLM
-    "|input token count|maximum prompt length|exceeded model token limit|input is too long|prompt too long",
-    re.IGNORECASE,
 )
 _LIMITED = re.compile("rate_limit|too_many_requests")
 _BY_CODE: Mapping[str, type[ModelCallError]] = {
@@ -96,16 +89,10 @@ class OpenAIChat(ModelClient):
         if query.output_format:
             body["response_format"] = _response_format(query.output_format)
         if query.tools:
-            body["tool_choice"] = _tool_choice(query.required_tool)
+            body["tool_choice"] = "required" if query.requires_call else "auto"
             tools = f',"tools":{_TOOLS[self._is_strict].encode(query.tools)}'
         messages = ",".join(filter(None, _encoded(query, self._address.url)))
         return f'{to_json(body)[:-1]}{tools},"messages":[{messages}]}}'
-
-
-def _tool_choice(required: str) -> str | dict[str, Any]:
-    if required in {"", ANY_TOOL}:
-        return "required" if required else "auto"
-    return {"type": "function", "function": {"name": required}}
 
 
 def _response_format(output: OutputFormat) -> dict[str, Any]:
@@ -263,6 +250,6 @@ def _kind(status: int, refusal: Refusal) -> type[ModelCallError]:
     for name in (refusal.code, refusal.type):
         if name in _BY_CODE:
             return _BY_CODE[name]
-    if status != HTTPStatus.TOO_MANY_REQUESTS and _TOO_LONG.search(refusal.message):
+    if status != HTTPStatus.TOO_MANY_REQUESTS and says_too_long(refusal.message):
         return ModelContextExceeded
     return kind_of_status(status)

@@ -27,8 +27,8 @@ class ModelQuery:
     """One request: a conversation that `messages.repaired` returned, instructions, and the tools to call.
 
     `earlier` are the turns whose messages come first in `messages`. A client whose vendor can enforce the
-    `output_format` passes it on; the instructions describe it too. It may enforce the `required_tool`;
-    for `ANY_TOOL` it is one of the `tools`.
+    `output_format` passes it on; the instructions describe it too. With `requires_call` it asks its vendor
+    to enforce that the response calls one of the `tools`.
     """
 
     messages: Sequence[ChatMessage]
@@ -36,7 +36,7 @@ class ModelQuery:
     instructions: str = ""
     tools: Sequence[ToolSpec] = ()
     output_format: OutputFormat | None = None
-    required_tool: str = ""
+    requires_call: bool = False
 
 
 class ModelClient(Protocol):

@@ -45,6 +45,7 @@ from pydantic_ai.tools import ToolDefinition
 from egress.urls import Origin, origin_of
 from gateway.agents.clients import messages as stored
 from gateway.agents.clients.enforced_schema import enforced_schema
+from gateway.agents.clients.error_responses import says_too_long
 from gateway.agents.clients.errors import (
     ModelCallError,
     ModelContextExceeded,
@@ -61,7 +62,6 @@ from gateway.agents.clients.http import sends_foreign_key
 from gateway.agents.clients.messages import ChatMessage, ChatPart
 from gateway.agents.clients.port import ModelClient, ModelQuery
 from gateway.agents.clients.reply import TextJoiner
-from gateway.agents.port import ANY_TOOL
 
 pydantic_ai.BANNER_ENABLED = False
 
@@ -225,11 +225,7 @@ def _output_object(query: ModelQuery, model: Model) -> OutputObjectDefinition | 
 
 
 def _tool_choice(query: ModelQuery) -> ModelSettings:
-    """Return the settings that require a tool, if one is required and offered."""
-    if query.required_tool == ANY_TOOL and query.tools:
-        return ModelSettings(tool_choice="required")
-    names = {one.name for one in query.tools}
-    return ModelSettings(tool_choice=[query.required_tool] if query.required_tool in names else "auto")
+    return ModelSettings(tool_choice="required" if query.requires_call and query.tools else "auto")
 
 
 def _stored_form(response: ModelResponse) -> ChatMessage:
@@ -258,6 +254,8 @@ def to_call_error(model: str, error: AgentRunError) -> ModelCallError:
     if kind is None:
         kind = ModelUnreachable if isinstance(error, ModelAPIError) else ModelRequestRefused
     body = str(error.body) if isinstance(error, ModelHTTPError) else ""
+    if kind is ModelRequestRefused and says_too_long(body):
+        kind = ModelContextExceeded
     return kind(model, str(error), status=status, body=body)
 
 

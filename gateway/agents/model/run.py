@@ -57,10 +57,10 @@ class ModelRun:
         self._refused_tokens = 0
         self._unusable_responses = 0
         self._format = self._enforced_format = turn_input.output_format
-        is_due = self._state.usage.requests == turn_input.required_after
-        self._required_tool = turn_input.required_tool if is_due else ""
         self._instructions = output_formats.add_format(turn_input.agent.instructions, self._format)
         self._specs = tuple(tools.list())
+        is_due = self._state.usage.requests == turn_input.required_after
+        self._required = tool_calls.required_tools(self._specs, turn_input) if is_due else ()
         shown = self._limits.context_tokens * compaction.BYTES_PER_TOKEN // 4
         names = [tool.name for tool in self._specs]
         self._executor = tool_calls.CallExecutor(tools, names=names, max_chars=shown)
@@ -177,8 +177,8 @@ class ModelRun:
         if self._enforced_format and output_formats.is_refused(error):
             self._enforced_format = None
             return True
-        if self._required_tool and tool_calls.is_choice_refused(error):
-            self._required_tool = ""
+        if self._required and tool_calls.is_choice_refused(error):
+            self._required = ()
             return True
         if not images.are_refused(error, self._state.messages):
             return False
@@ -199,9 +199,9 @@ class ModelRun:
             messages=self._state.sent_messages(),
             earlier=self._state.sent_turns(),
             instructions=self._instructions,
-            tools=tool_calls.offered_tools(self._specs, self._required_tool, self._turn_input),
+            tools=self._required or self._specs,
             output_format=self._enforced_format,
-            required_tool=self._required_tool,
+            requires_call=bool(self._required),
         )
 
     def _estimate_request(self) -> int:
@@ -251,7 +251,7 @@ class ModelRun:
         """Yield and save a response before its calls are executed."""
         if self._turn_input.single_calls:
             response = tool_calls.keep_first_call(response)
-        calls, self._required_tool = stored.calls_of(response), ""
+        calls, self._required = stored.calls_of(response), ()
         repair_response(response)
         tool_calls.ensure_unique_ids(calls, self._state.messages)
         self._state.messages.append(response)

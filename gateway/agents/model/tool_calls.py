@@ -95,14 +95,15 @@ class CallExecutor:
         return stored.tool_return(call, repair_surrogates(why), "failed")
 
 
-def offered_tools(specs: Sequence[ToolSpec], required: str, turn_input: TurnInput) -> Sequence[ToolSpec]:
-    """Return the tools to offer in a request that requires one: if any does, only those of the client.
+def required_tools(specs: Sequence[ToolSpec], turn_input: TurnInput) -> Sequence[ToolSpec]:
+    """Return the tools of which one is required; none if the agent lost them.
 
-    A vendor's "any tool" means any that is offered, so the agent's own tools would meet it too.
+    They are offered alone. A vendor's "any tool" means any that is offered, so the agent's own would meet a
+    requirement of the client's. llama.cpp and proxies ignore a choice that names a tool.
     """
-    if required != ANY_TOOL:
-        return specs
-    return tuple(one for one in specs if one.name in turn_input.client_tools)
+    is_any = turn_input.required_tool == ANY_TOOL
+    wanted = turn_input.client_tools if is_any else {turn_input.required_tool}
+    return tuple(one for one in specs if one.name in wanted)
 
 
 def is_choice_refused(error: ModelCallError) -> bool:

@@ -147,7 +147,7 @@ def _instructions(body: Mapping[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("required", "sent"),
     [
-        ("bash", {"mode": "ANY", "allowedFunctionNames": ["bash"]}),
+        ("bash", {"mode": "ANY"}),
         (ANY_TOOL, {"mode": "ANY"}),
         ("a_tool_that_the_agent_lost", {"mode": "VALIDATED"}),
     ],
