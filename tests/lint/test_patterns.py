@@ -60,7 +60,6 @@ FOREIGN: dict[str, str] = {
     "gateway/memory/search_words.py": "_WORD",
     "gateway/observability/log_setup.py": "SECRET_PATTERNS SECRET_FIELD_NAMES",
     "gateway/records/credentials.py": "_HEADER_VALUE",
-    "gateway/records/skill_folders.py": "_HEADER _DESCRIPTION",
     "gateway/records/tools/http_requests.py": "PLACEHOLDER",
     "gateway/records/tools/mcp_servers.py": "_HEADER_VALUE _RESERVED_VARIABLES",
     "gateway/records/tools/openapi_document.py": (
