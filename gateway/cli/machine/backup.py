@@ -14,6 +14,7 @@ import typer
 
 from gateway.cli.errors import CommandFailed, UsageError
 from gateway.cli.group import Config, Data, load_settings
+from gateway.cli.machine.file_copy import copy_file
 from gateway.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ PART_SUFFIX = ".part"
 
 EXCLUDED_NAMES = ("nats", "callbacks", "scratch", "logs", "lock", "url", "dovecote.db*")
 """Names that are recreated at the start, the log, and what is not copied file by file (events, database)."""
+
+SANDBOX_NAMES = ("workspaces", "sandboxes")
+"""Directories in which commands of people make files, and take permissions away."""
+
+_NOT_A_FILE = (errno.ENOENT, errno.ENXIO, errno.ELOOP)
 
 
 def backup(
@@ -60,7 +66,9 @@ def backup(
     typer.echo(f"{said}; files copied to {target}, which contains keys: protect it")
     if missing:
         typer.echo(
-            f"{missing} files disappeared during the copy or are no regular files, and are missing", err=True
+            f"{len(missing)} files are missing, such as {missing[0]!a}: they disappeared during the copy, "
+            "are no regular files, or a command in a sandbox forbade reading them",
+            err=True,
         )
 
 
@@ -97,20 +105,36 @@ def _excluded(source: Path) -> Callable[[str, list[str]], set[str]]:
     return ignore
 
 
-def _copy_files(source: Path, target: Path) -> int:
+def _copy_files(source: Path, target: Path) -> list[str]:
     """Copy the other files, after the database, so that files of its rows exist.
 
-    Returns how many are missing. Raises CommandFailed if a file that exists cannot be copied.
+    Returns those that are missing. Raises CommandFailed if a file that exists cannot be copied.
     """
     try:
-        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=_excluded(source))
+        shutil.copytree(
+            source,
+            target,
+            symlinks=True,
+            dirs_exist_ok=True,
+            ignore=_excluded(source),
+            copy_function=copy_file,
+        )
     except shutil.Error as errors:
         failures = errors.args[0]
     except OSError as error:
         failures = [(str(source), str(target), str(error))]
     else:
-        return 0
+        return []
     for name, _copy, why in failures:
-        if why.startswith("[Errno") and not why.startswith(f"[Errno {errno.ENOENT}]"):
+        if why.startswith("[Errno") and not why.startswith(_accepted_errors(Path(name), source)):
             raise CommandFailed(f"{name} cannot be copied: {why}; the incomplete copy was removed")
-    return len(failures)
+    return [name for name, _copy, _why in failures]
+
+
+def _accepted_errors(path: Path, source: Path) -> tuple[str, ...]:
+    """Return how the reasons begin for which a backup does without a file."""
+    is_made_in_sandbox = path.is_relative_to(source) and path.relative_to(source).parts[:1] in {
+        (name,) for name in SANDBOX_NAMES
+    }
+    accepted = (*_NOT_A_FILE, errno.EACCES) if is_made_in_sandbox else _NOT_A_FILE
+    return tuple(f"[Errno {number}]" for number in accepted)

@@ -6,9 +6,11 @@ A copy that is not complete is none.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -164,6 +166,69 @@ def test_a_backup_that_does_not_fit_fails_and_leaves_nothing(tmp_path: Path) -> 
     assert (tmp_path / "copy" / "dovecote.db").stat().st_mode & 0o777 == 0o600, "also outside its directory"
     assert copied.exit_code == 0
     assert (tmp_path / "copy" / "workspaces" / "large.bin").stat().st_size == 6_000_000
+
+
+HOLE = 1024**3
+UNPRIVILEGED = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+"""Begins a command in which permissions of files count, as for a gateway that is not root."""
+
+
+def write_odd_files(workspace: Path) -> None:
+    """Leave what commands in a sandbox can make in a workspace."""
+    workspace.mkdir(parents=True)
+    os.mkfifo(workspace / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(workspace):
+        listener.bind("socket")
+    (workspace / "closed").mkdir()
+    (workspace / "closed").chmod(0)
+    (workspace / "secret").write_text("x")
+    (workspace / "secret").chmod(0)
+    (workspace / "link").symlink_to("/etc/passwd")
+    (workspace / os.fsdecode(b"odd\xff\n")).write_text("odd")
+    with (workspace / "image").open("wb") as image:
+        image.seek(HOLE)
+        image.write(b"end")
+        image.truncate(3 * HOLE)
+
+
+async def run_unprivileged(*words: str) -> tuple[int | None, str]:
+    """Run a command for which permissions count; return its exit code and what it wrote."""
+    command = await asyncio.create_subprocess_exec(
+        *UNPRIVILEGED, sys.executable, "-m", "gateway", *words,
+        env=environment_without_ours(), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    said, _ = await command.communicate()
+    return command.returncode, said.decode()
+
+
+async def test_no_file_of_a_sandbox_fails_a_backup(tmp_path: Path) -> None:
+    """Pipes, sockets and unreadable files are left out and counted; a hole needs no space in the copy."""
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    assert (await asyncio.to_thread(run_command_line, "migrate", "up", "--data", str(data))).exit_code == 0
+    await asyncio.to_thread(write_odd_files, data / "workspaces" / "one")
+    code, said = await run_unprivileged("backup", str(copy), "--data", str(data))
+    assert (code, "4 files are missing, such as" in said) == (0, True), said
+    copied = copy / "workspaces" / "one"
+    assert {os.fsencode(path.name) for path in copied.iterdir()} == {b"image", b"link", b"odd\xff\n"}
+    image = (copied / "image").stat()
+    assert (image.st_size, image.st_mtime_ns) == (
+        3 * HOLE,
+        (data / "workspaces" / "one" / "image").stat().st_mtime_ns,
+    )
+    assert image.st_blocks * 512 < HOLE
+    with (copied / "image").open("rb") as content:
+        content.seek(HOLE - 1)
+        assert content.read(5) == b"\0end\0"
+
+
+async def test_a_key_that_cannot_be_read_fails_a_backup(tmp_path: Path) -> None:
+    """Only what commands in sandboxes made may be missing."""
+    data = tmp_path / "data"
+    assert (await asyncio.to_thread(run_command_line, "migrate", "up", "--data", str(data))).exit_code == 0
+    (data / "secret.key").write_text("x")
+    (data / "secret.key").chmod(0)
+    code, said = await run_unprivileged("backup", str(tmp_path / "copy"), "--data", str(data))
+    assert (code, "secret.key cannot be copied: [Errno 13]" in said) == (1, True), said
 
 
 async def test_a_killed_backup_leaves_no_directory_of_its_name(tmp_path: Path) -> None:
