@@ -19,7 +19,8 @@ SAFETY_MARGIN = 0.2
 class HeldLease(Lease):
     """A lease that this process holds; renewed inside `JetStreamLeases.acquire`.
 
-    `subject` is where it is stored. With a session it is held only while the session is.
+    `subject` is where it is stored. With a session it is held only while the session is. `failure` says why
+    the last renewal failed.
     """
 
     def __init__(self, name: str, subject: str, ttl: float, session: HeldLease | None = None) -> None:
@@ -29,6 +30,7 @@ class HeldLease(Lease):
         self.session = session
         self.nonce = secrets.token_hex(8)
         self.seq = 0
+        self.failure = ""
         self._trusted_until = 0.0
         self._is_lost = False
         self._lost = asyncio.Event()
@@ -38,10 +40,12 @@ class HeldLease(Lease):
     def extend(self, seq: int, sent: float) -> None:
         """Record a renewal that was sent at the monotonic moment `sent`."""
         self.seq = seq
+        self.failure = ""
         self._trusted_until = sent + self.ttl - SAFETY_MARGIN
 
     def taken(self) -> None:
-        """Record that another holder has acquired the lease."""
+        """Record that another holder has acquired the lease, or that it expired in the broker."""
+        self.failure = "the broker has another holder, or none"
         self._trusted_until = 0.0
 
     def lose(self) -> None:

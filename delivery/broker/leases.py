@@ -251,12 +251,13 @@ class JetStreamLeases(Leases):
                 pause = await self._renew(lease)
             if lease.remaining <= 0:
                 lease.lose()
-                _log.warning("lease.lost", lease=lease.name)
+                _log.warning("lease.lost", lease=lease.name, reason=lease.failure or "not renewed in time")
                 return
 
     async def _renew(self, lease: HeldLease) -> float:
         """Try to renew once; return the seconds until the next try. A lost lease has no time remaining."""
         if self._renewals and not self._renewals.main_loop_runs:
+            lease.failure = "the event loop of this process is blocked"
             return _RETRY_SECONDS
         sent = monotonic()
         try:
@@ -264,7 +265,8 @@ class JetStreamLeases(Leases):
         except AppendConflict:
             await self._check_still_held(lease)
             return 0.0
-        except (BrokerUnreachable, BrokerRefused):
+        except (BrokerUnreachable, BrokerRefused) as error:
+            lease.failure = str(error)
             return _RETRY_SECONDS
         return lease.ttl / _RENEWALS
 

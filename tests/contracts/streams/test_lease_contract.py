@@ -10,6 +10,7 @@ from time import monotonic
 
 import pytest
 from nats.aio.msg import Msg
+from structlog.testing import capture_logs
 
 from delivery.broker.connection import NatsConnection, connect
 from delivery.broker.held_lease import HeldLease
@@ -202,14 +203,16 @@ async def test_a_lease_outlives_its_time_to_live_while_it_is_held(nats_connectio
 
 
 async def test_an_abandoned_lease_expires(nats_connection: NatsConnection, server: NatsServer) -> None:
-    """When the holder is cut off the right is lost to it before another can have it."""
+    """A holder that is cut off loses the right, and the log says why, before another can have it."""
     theirs = JetStreamLeases(nats_connection, OTHER_HOLDER)
     async with AsyncExitStack() as stack:
+        lines = stack.enter_context(capture_logs())
         cut = await stack.enter_async_context(connect(server.url, token=server.token))
         lease = await stack.enter_async_context(JetStreamLeases(cut, THIS_HOLDER).acquire("t:a", ttl=1.5))
         await cut._close()  # as if the network were gone
         async with asyncio.timeout(10):
             await lease.wait_lost()
+        assert ["NATS" in line["reason"] for line in lines if line["event"] == "lease.lost"] == [True], lines
         with pytest.raises(LeaseLost):
             lease.ensure_held()
         async with asyncio.timeout(10):
@@ -228,6 +231,7 @@ async def test_an_earlier_boot_of_a_sole_instance_is_succeeded_at_once(
     """Who holds the data directory takes over what its dead predecessor held; others may not."""
     before = JetStreamLeases(nats_connection, LeaseHolder(instance="one", boot="1", sole=True))
     async with AsyncExitStack() as stack:
+        lines = stack.enter_context(capture_logs())
         old = await stack.enter_async_context(before.acquire("t:a", ttl=1.5))
         shared = JetStreamLeases(nats_connection, LeaseHolder(instance="one", boot="2", sole=False))
         with pytest.raises(LeaseBusy):
@@ -237,6 +241,8 @@ async def test_an_earlier_boot_of_a_sole_instance_is_succeeded_at_once(
             async with asyncio.timeout(10):
                 await old.wait_lost()
             new.ensure_held()
+        reasons = [line["reason"] for line in lines if line["event"] == "lease.lost"]
+        assert reasons == ["the broker has another holder, or none"]
 
 
 async def test_a_released_lease_leaves_nothing_that_lasts(nats_connection: NatsConnection) -> None:
