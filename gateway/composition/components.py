@@ -25,6 +25,7 @@ from gateway.instrumentation import (
 )
 from gateway.maintenance.janitor import Janitor
 from gateway.maintenance.retention import RetentionTask
+from gateway.maintenance.snapshot_retries import SnapshotRetries
 from gateway.maintenance.work_share import open_work_share
 from gateway.maintenance.workspace_sync import workspace_sync_task
 from gateway.observability.gauges import QueueGauges
@@ -74,6 +75,7 @@ async def build_components(backing: BackingServices, stack: AsyncExitStack) -> C
             *ingress_tasks,
             *delivery_tasks,
             workspace_sync_task(backing, services.environment_resolver.workspaces),
+            SnapshotRetries(tuple(backends.pools.values())).run,
             *(_maintenance_tasks(base, services) if Role.REAPER in settings.roles else ()),
         ),
         second_to_stop=(

@@ -36,6 +36,7 @@ from sandbox.lifecycle.reservations import (
     wake,
 )
 from sandbox.lifecycle.services import SandboxServices
+from sandbox.lifecycle.unsaved import UnsavedSandboxes
 from sandbox.lifecycle.waits import Wait, reported_wait
 from sandbox.model import ExecResult, SandboxId, SandboxSpec
 from sandbox.port import Sandbox
@@ -78,6 +79,7 @@ class Pool:
         self._timeout = timeout
         self._open: dict[str, _OpenSandbox] = {}
         self._creator = SandboxCreator(backend)
+        self.unsaved = UnsavedSandboxes(backend.clock)
 
     async def use(
         self, request: SandboxRequest, work: Work[Returned], *, read_only: bool = False
@@ -329,7 +331,30 @@ class Pool:
             row = await self._reservations.get(request.spec.label)
             if row is not None and row.boot == held.boot and row.status is ReservationStatus.READY:
                 held.dirty = False
-                await save_snapshot(self.backend, row, held.sandbox)
+                await self._save(request, row, held.sandbox)
+
+    async def _save(self, request: SandboxRequest, row: Reservation, sandbox: Sandbox) -> None:
+        try:
+            await save_snapshot(self.backend, row, sandbox)
+        except (SandboxError, OSError):
+            self.unsaved.add(request)
+            raise
+        self.unsaved.discard(request.spec.label)
+
+    async def save_again(self, request: SandboxRequest) -> None:
+        """Take the snapshot that `save` could not store, also of a sandbox that was suspended meanwhile.
+
+        Raises SandboxBusy if it is in use. A failure makes it due again later.
+        """
+        async with self.backend.locks.exclusive(request.spec.label, timeout=1.0):
+            row = await self._reservations.get(request.spec.label)
+            if row is None or row.sandbox is None or row.status is not ReservationStatus.READY:
+                self.unsaved.discard(request.spec.label)
+                return
+            try:
+                await self._save(request, row, await self.connect(row.sandbox, request.spec))
+            except SandboxGone:
+                self.unsaved.discard(request.spec.label)
 
 
 async def _push_after(sync: WorkspaceSync, spec: SandboxSpec, done: object) -> None:

@@ -1,0 +1,125 @@
+"""Snapshots that a store did not accept are taken again, without another turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from gateway.maintenance.snapshot_retries import SnapshotRetries
+from pool_harness import REQUEST, SPEC, PoolHarness
+from sandbox.errors import ProviderUnreachable
+from sandbox.lifecycle.pool import Pool
+from sandbox.lifecycle.snapshotter import Snapshotter
+from sandbox.lifecycle.unsaved import UnsavedSandboxes
+from sandbox.snapshots.local import LocalSnapshotStore
+
+
+class UnreliableStore(LocalSnapshotStore):
+    """A store that does not answer while `away`."""
+
+    away = True
+    attempts = 0
+
+    async def put(self, name: str, archive: Path) -> None:
+        """Store a snapshot, if the store answers."""
+        self.attempts += 1
+        if self.away:
+            raise ProviderUnreachable("the store does not answer")
+        await super().put(name, archive)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> UnreliableStore:
+    """Return a store that does not answer."""
+    return UnreliableStore(tmp_path / "store")
+
+
+@pytest.fixture
+def harness() -> PoolHarness:
+    """Return a provider and a register in memory."""
+    return PoolHarness()
+
+
+@pytest.fixture
+def pool(harness: PoolHarness, store: UnreliableStore, tmp_path: Path) -> Pool:
+    """Return a pool that keeps snapshots in the store."""
+    return Pool(replace(harness.backend(), snapshotter=Snapshotter(store, tmp_path / "scratch")))
+
+
+async def end_turn(pool: Pool) -> None:
+    """Use the sandbox, and take the snapshot that the store refuses."""
+    await pool.acquire(REQUEST)
+    with pytest.raises(ProviderUnreachable):
+        await pool.save(REQUEST, changed=True)
+
+
+@asynccontextmanager
+async def retries(pool: Pool) -> AsyncIterator[None]:
+    """Run the retries during the block."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(SnapshotRetries([pool], interval=0.01).run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
+
+
+async def wait_for_snapshot(harness: PoolHarness) -> None:
+    """Return once the row names a snapshot."""
+    async with asyncio.timeout(30):
+        while harness.reservations.rows[SPEC.label].snapshot is None:  # noqa: ASYNC110 - a condition
+            await asyncio.sleep(0.01)
+
+
+async def test_a_snapshot_is_taken_again_once_the_store_answers(
+    harness: PoolHarness, store: UnreliableStore, pool: Pool
+) -> None:
+    """No turn is needed, also if the sandbox is no longer open in this process."""
+    await end_turn(pool)
+    pool.evict(SPEC.label)
+    store.away = False
+    async with retries(pool):
+        harness.now += timedelta(seconds=15)
+        await wait_for_snapshot(harness)
+    harness.now += timedelta(hours=1)
+    assert (pool.unsaved.list_due(), store.attempts) == ([], 2)
+
+
+async def test_a_turn_that_is_saved_needs_no_retry(
+    harness: PoolHarness, store: UnreliableStore, pool: Pool
+) -> None:
+    """The snapshot of the next turn holds what the earlier one left."""
+    await end_turn(pool)
+    store.away = False
+    await pool.save(REQUEST, changed=True)
+    harness.now += timedelta(hours=1)
+    assert pool.unsaved.list_due() == []
+
+
+async def test_a_sandbox_that_is_gone_is_not_tried_again(harness: PoolHarness, pool: Pool) -> None:
+    """Nothing can be saved of an instance that its provider does not have."""
+    await end_turn(pool)
+    harness.provider.instances.clear()
+    await pool.save_again(REQUEST)
+    harness.now += timedelta(hours=1)
+    assert pool.unsaved.list_due() == []
+
+
+def test_the_delay_grows_up_to_ten_minutes(harness: PoolHarness) -> None:
+    """It doubles with each failure, so a store that is away is not asked all the time."""
+    unsaved = UnsavedSandboxes(lambda: harness.now)
+    delays = []
+    for _ in range(40):
+        unsaved.add(REQUEST)
+        begun = harness.now
+        while not unsaved.list_due():
+            harness.now += timedelta(seconds=5)
+        delays.append((harness.now - begun).total_seconds())
+    assert delays == [15, 30, 60, 120, 240, 480, *[600] * 34]
