@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from gateway.cli.errors import CommandFailed, GatewayUnreachable, UsageError
+from gateway.cli.errors import CommandFailed, GatewayUnreachable, UsageError, print_error
 from gateway.cli.progress import progress
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, connect=5)
@@ -19,6 +20,8 @@ TRANSFER_TIMEOUT = aiohttp.ClientTimeout(total=600, connect=5)
 """The time for a file in either direction."""
 UNAUTHORIZED, UNAVAILABLE = 401, 503
 WAITING = "waiting for the gateway"
+RESTART_DELAYS = (0.5, 1.0, 2.0, 3.0, 5.0, 5.0, 5.0, 5.0)
+"""Seconds between requests to a gateway that has stopped to answer; after the last one the command fails."""
 
 
 class ApiError(CommandFailed):
@@ -39,6 +42,19 @@ class GatewayClient:
     async def get(self, *path: str, **query: str | int) -> Any:
         """GET a resource; path segments are quoted."""
         return await self._request("GET", path, params=query)
+
+    async def get_across_restart(self, *path: str) -> Any:
+        """GET a resource of a gateway that has answered before; one that restarts has some seconds for it."""
+        for number, delay in enumerate(RESTART_DELAYS):
+            try:
+                return await self.get(*path)
+            except (GatewayUnreachable, ApiError) as error:
+                if isinstance(error, ApiError) and error.status != UNAVAILABLE:
+                    raise
+                if number == 0:
+                    print_error(f"{error}; trying again")
+            await asyncio.sleep(delay)
+        return await self.get(*path)
 
     async def readiness(self) -> dict[str, Any]:
         """Return what the gateway says of its readiness; a gateway that is not ready answers 503."""

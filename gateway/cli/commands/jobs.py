@@ -106,17 +106,21 @@ async def show_logs(
 
 
 async def follow_logs(gateway: GatewayClient, job: str) -> None:
-    """Print a job's output as it grows, until the job ends; exit 1 if it did not succeed."""
+    """Print a job's output as it grows, until the job ends; exit 1 if it did not succeed.
+
+    The gateway may restart meanwhile, because the job goes on.
+    """
     printed = ""
+    now = await gateway.get("jobs", job)
     while True:
-        ended = (await gateway.get("jobs", job)).get("state") != "running"
-        output = str((await gateway.get("jobs", job, "logs")).get("output") or "")
+        ended = now["state"] != "running"
+        output = str((await gateway.get_across_restart("jobs", job, "logs")).get("output") or "")
         typer.echo(clean(new_output(printed, output)), nl=False)
         printed = output
         if ended:
             break
         await asyncio.sleep(FOLLOW_SECONDS)
-    now = await gateway.get("jobs", job)
+        now = await gateway.get_across_restart("jobs", job)
     code = now.get("exit_code")
     typer.echo(f"{job}: {now['state']}" + (f", exit code {code}" if code is not None else ""), err=True)
     if now["state"] != "completed":

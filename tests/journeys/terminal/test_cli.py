@@ -130,6 +130,26 @@ async def test_jobs_are_watched_and_stopped(running: GatewayProcess) -> None:
     assert "stopped" in (await run(running, "jobs", "list")).out
 
 
+async def test_a_job_is_followed_while_the_gateway_restarts(running: GatewayProcess) -> None:
+    """The job goes on, and so does its output."""
+    wait = "!&echo begun; until [ -e end ]; do sleep 0.1; done; echo over"
+    assert (await run(running, "chat", wait)).code == 0
+    (job,) = (await run(running, "jobs", "list", "--json")).json
+    following = await start(
+        "jobs", "logs", job["id"], "--follow", "--data", str(running.data), directory=running.data.parent
+    )
+    assert following.stdout is not None
+    assert following.stderr is not None
+    async with asyncio.timeout(60):
+        assert await following.stdout.readline() == b"begun\n"
+        await running.kill()
+        assert b"trying again" in await following.stderr.readline()
+        await running.start()
+        assert (await run(running, "chat", "!touch end")).code == 0
+        assert await following.stdout.readline() == b"over\n"
+        assert await following.wait() == 0
+
+
 async def test_files_of_a_workspace_are_managed(running: GatewayProcess, tmp_path: Path) -> None:
     """They are written from a local file and stdin, listed, searched, moved and removed; never outside."""
     (tmp_path / "local.txt").write_bytes(b"from a file\n")
