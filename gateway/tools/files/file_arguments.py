@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from gateway.agents.port import ToolResult
 from gateway.tools.tool import InvalidArguments, ToolContext, ToolFunction, str_argument
 from sandbox.errors import UnsafePath
+from sandbox.lifecycle.waits import Wait, reported_wait
 
 MAX_FILE_BYTES = 10 * 1024 * 1024
 """Maximum bytes of a file that the tools read or write as a whole."""
@@ -61,10 +63,11 @@ async def read_file(context: ToolContext, path: str) -> bytes:
 
 
 def with_file_errors(run: ToolFunction) -> ToolFunction:
-    """Turn file errors into failed results."""
+    """Turn file errors into failed results; without a sandbox, a long wait for the store is reported."""
 
     async def wrapped(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolResult:
-        return await _run_with_file_errors(lambda: run(context, args, key), str(args.get("path") or "."))
+        with reported_wait(Wait.LOADING) if context.environment.files_only else nullcontext():
+            return await _run_with_file_errors(lambda: run(context, args, key), str(args.get("path") or "."))
 
     return wrapped
 
