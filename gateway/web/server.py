@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aiohttp import HttpVersion11, web
-from aiohttp.hdrs import EXPECT
+from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.web_urldispatcher import UrlDispatcher
 
 from gateway.web import cors
@@ -13,7 +12,7 @@ from gateway.web.admin import audit
 from gateway.web.api import job_completion
 from gateway.web.compression import compress_middleware
 from gateway.web.http import request_instrumentation
-from gateway.web.http.auth import RATE_LIMIT, Authenticator, PublicAccess, SignedLinkAccess, account_of
+from gateway.web.http.auth import RATE_LIMIT, Authenticator, SocketAccess, account_of
 from gateway.web.http.context import WebContext
 from gateway.web.http.deferred_routes import DeferredRoutes
 from gateway.web.http.problems import REQUEST_ID, problem_middleware
@@ -96,8 +95,8 @@ async def _set_headers(request: web.Request, response: web.StreamResponse) -> No
 
 def _add_route(router: UrlDispatcher, authenticator: Authenticator, route: ApiRoute) -> None:
     methods = [route.method]
-    if route.method == "GET" and isinstance(route.access, PublicAccess | SignedLinkAccess):
-        methods.append("HEAD")
+    if route.method == hdrs.METH_GET and not isinstance(route.access, SocketAccess):
+        methods.append(hdrs.METH_HEAD)
     handler = endpoint(route)
     for method in methods:
         made = router.add_route(method, route.path, handler, expect_handler=_continue_if_expected)
@@ -109,6 +108,6 @@ async def _continue_if_expected(request: web.Request) -> None:
 
     aiohttp itself replies to an unknown expectation with a 417 that is no problem response.
     """
-    if request.version >= HttpVersion11 and request.headers[EXPECT].lower() == "100-continue":
+    if request.version >= HttpVersion11 and request.headers[hdrs.EXPECT].lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0

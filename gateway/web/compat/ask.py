@@ -44,6 +44,7 @@ from gateway.web.http import attachments
 from gateway.web.http.attachments import AttachmentCreate, InvalidAttachment, invalid_attachment
 from gateway.web.http.problems import NO_RETRY, HttpProblem
 from gateway.web.http.route import ApiCall, ResponseModel
+from gateway.web.stream.event_stream import has_events, open_event_stream
 from gateway.web.stream.frames import encode_json
 from gateway.web.stream.readers import KEY_REVOKED, READERS, StreamReader
 from gateway.web.stream.send_buffer import SLOW_AFTER_SECONDS
@@ -367,15 +368,9 @@ async def stream_sse(
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> web.StreamResponse:
     """Stream what the writer function sends; an error after the start becomes the last event."""
-    response = web.StreamResponse(
-        headers={
-            "Content-Type": "text/event-stream",
-            "Cache-Control": "no-store",
-            "X-Accel-Buffering": "no",
-            **headers,
-        }
-    )
-    await response.prepare(request)
+    response = await open_event_stream(request, headers)
+    if not has_events(request):
+        return response
     sent = SseWriter(response)
     with suppress(ClientGone):
         try:

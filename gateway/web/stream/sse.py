@@ -18,6 +18,7 @@ from gateway.accounts import stream_tickets
 from gateway.accounts.api_keys import Principal
 from gateway.web.http.problems import HttpProblem, invalid_field, not_found
 from gateway.web.http.route import RequestModel, ResponseModel
+from gateway.web.stream.event_stream import has_events, open_event_stream
 from gateway.web.stream.frames import StreamCursor, control_frame, encode_json, parse_cursor
 from gateway.web.stream.readers import StreamReader, StreamReaders
 from gateway.web.stream.send_buffer import SLOW_AFTER_SECONDS
@@ -170,16 +171,10 @@ async def serve_sse(
                 raise HttpProblem(
                     503, "NATS does not answer; try again", headers={"Retry-After": "2"}
                 ) from None
-            response = web.StreamResponse(
-                headers={
-                    "Content-Type": "text/event-stream",
-                    "Cache-Control": "no-store",
-                    "X-Accel-Buffering": "no",
-                }
-            )
-            await response.prepare(request)
+            response = await open_event_stream(request)
             assert isinstance(first, Subscribed)
-            await _SseStream(response, reader, event_request.conversation, first.epoch).run(given)
+            if has_events(request):
+                await _SseStream(response, reader, event_request.conversation, first.epoch).run(given)
     return response
 
 

@@ -152,3 +152,16 @@ async def test_a_jobs_output_that_was_cut_is_marked_as_cut(running: GatewayProce
         async with session.get(reported["url"]) as answer:
             log = await answer.json()
     assert (log["truncated"], len(log["output"])) == (True, 256 * 1024)
+
+
+async def test_head_of_a_stream_ends_after_its_headers(running: GatewayProcess) -> None:
+    """HEAD is answered as GET without the body, also where a GET would stream and never end."""
+    stream = {"Accept": "text/event-stream"}
+    async with running.http() as session:
+        async with session.post("/v1/responses", json={"model": "default", "input": "!echo x"}) as made:
+            response = await made.json()
+        conversation = response["conversation"]["id"]
+        for path in (f"/conversations/{conversation}/events", f"/v1/responses/{response['id']}?stream=true"):
+            async with asyncio.timeout(30), session.head(path, headers=stream) as answer:
+                assert (answer.status, await answer.read()) == (200, b""), path
+                assert answer.content_type == "text/event-stream"

@@ -30,7 +30,7 @@ async def put(client: ApiClient, path: str, content: bytes) -> ApiResponse:
     headers = {"Authorization": f"Bearer {client.key}", "Content-Type": "application/octet-stream"}
     url = f"{client.url}{FILES}/{path}"
     async with client.session.put(URL(url, encoded=True), data=content, headers=headers) as answer:
-        return ApiResponse(status=answer.status, headers=dict(answer.headers), body=await answer.read())
+        return ApiResponse(status=answer.status, headers=answer.headers, body=await answer.read())
 
 
 async def folder(face: ApiServer, tmp_path: Path) -> Path:
@@ -184,3 +184,42 @@ async def test_a_workspaces_files_go_with_its_record(api: ApiServer, tmp_path: P
     await api.mine.call("DELETE", "/accounts/me/workspaces/spare")
     await api.other.call("DELETE", "/accounts/me")
     assert stored(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status", "received", "described"),
+    [
+        ({"Range": "bytes=6-"}, 206, b"6789", "bytes 6-9/10"),
+        ({"Range": "bytes=2-4"}, 206, b"234", "bytes 2-4/10"),
+        ({"Range": "bytes=-3"}, 206, b"789", "bytes 7-9/10"),
+        ({"Range": "bytes=2-4", "If_Range": "present"}, 206, b"234", "bytes 2-4/10"),
+        ({"Range": "bytes=2-4", "If_Range": '"0123456789abcdef0123456789abcdef"'}, 200, b"0123456789", None),
+        ({"Range": "bytes=0-1,4-5"}, 200, b"0123456789", None),
+        ({}, 200, b"0123456789", None),
+    ],
+)
+async def test_an_interrupted_download_continues_where_it_ended(
+    api: ApiServer, wanted: dict[str, str], status: int, received: bytes, described: str | None
+) -> None:
+    """A request for a range of a file gets these bytes, and the whole file if it has changed since."""
+    present = (await put(api.mine, "digits", b"0123456789")).headers["ETag"]
+    headers = {name: present if value == "present" else value for name, value in wanted.items()}
+    answer = await api.mine.call("GET", f"{FILES}/digits", **headers)
+    assert (answer.status, answer.body) == (status, received)
+    assert answer.headers.get("Content-Range") == described
+    assert (answer.headers["ETag"], answer.headers["Accept-Ranges"]) == (present, "bytes")
+
+
+async def test_a_download_that_is_complete_has_no_further_range(api: ApiServer) -> None:
+    """A range behind the last byte is refused with the size, by which a client sees that it has all."""
+    await put(api.mine, "digits", b"0123456789")
+    refused = await api.mine.call("GET", f"{FILES}/digits", Range="bytes=10-")
+    assert (refused.status, refused.headers["Content-Range"]) == (416, "bytes */10")
+
+
+async def test_head_shows_the_size_and_version_of_a_file(api: ApiServer) -> None:
+    """A client learns what a download would be without its bytes."""
+    present = (await put(api.mine, "digits", b"0123456789")).headers["ETag"]
+    answer = await api.mine.call("HEAD", f"{FILES}/digits")
+    assert (answer.status, answer.body, answer.headers["Content-Length"]) == (200, b"", "10")
+    assert answer.headers["ETag"] == present

@@ -15,6 +15,7 @@ from delivery.database.clock import utc_now
 from gateway.files import media_types
 from gateway.files.blob_store import BlobNotFound
 from gateway.store.conversations.files import FileRow
+from gateway.web.api.files.ranges import range_headers, wanted_range
 from gateway.web.http import request_body
 from gateway.web.http.auth import KeyAccess, SignedLinkAccess, bearer_token
 from gateway.web.http.problems import HttpProblem, not_found
@@ -76,12 +77,11 @@ async def send_file(call: ApiCall[Any, Any], row: FileRow) -> web.StreamResponse
     if row.sha256 is None:
         raise _link_not_found()
     tag, request = f'"{row.sha256}"', call.request
-    headers = {**_headers(row.name, row.type), hdrs.ETAG: tag, hdrs.ACCEPT_RANGES: "bytes"}
+    headers = {**_headers(row.name, row.type), hdrs.ETAG: tag}
     if any(one.value in (row.sha256, "*") for one in request.if_none_match or ()):
         return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
-    start, stop = _wanted_range(request, row.size, tag)
-    if (start, stop) != (0, row.size):
-        headers[hdrs.CONTENT_RANGE] = f"bytes {start}-{stop - 1}/{row.size}"
+    start, stop = wanted_range(request, row.size, tag)
+    headers |= range_headers(start, stop, row.size)
     status = HTTPStatus.PARTIAL_CONTENT if hdrs.CONTENT_RANGE in headers else HTTPStatus.OK
     async with aclosing(_cut(_chunks(call, row.sha256), start, stop)) as chunks:
         first = await anext(chunks, b"")
@@ -94,25 +94,6 @@ async def send_file(call: ApiCall[Any, Any], row: FileRow) -> web.StreamResponse
                 await response.write(chunk)
     await response.write_eof()
     return response
-
-
-def _wanted_range(request: web.Request, size: int, tag: str) -> tuple[int, int]:
-    """Return the first byte that the request wants and the one after the last; 416 for none of the file.
-
-    Several ranges, an unknown unit and a range of another version mean the whole file (RFC 9110, 14.2).
-    """
-    if request.headers.get(hdrs.IF_RANGE, tag) != tag:
-        return 0, size
-    try:
-        wanted = request.http_range
-    except ValueError:
-        return 0, size
-    if (wanted.start, wanted.stop) == (None, None):
-        return 0, size
-    start, stop, _ = wanted.indices(size)
-    if start >= stop:
-        raise HttpProblem(416, f"the file has {size} bytes", headers={hdrs.CONTENT_RANGE: f"bytes */{size}"})
-    return start, stop
 
 
 async def _cut(chunks: AsyncGenerator[bytes, None], start: int, stop: int) -> AsyncGenerator[bytes, None]:

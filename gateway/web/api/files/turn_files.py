@@ -10,6 +10,7 @@ from aiohttp import web
 from gateway.files.turn_trees import TurnTree
 from gateway.store.turns import turns as store
 from gateway.store.turns.turns import Turn
+from gateway.web.api.files.ranges import content_response
 from gateway.web.api.files.workspace_files import DOWNLOAD_HEADERS
 from gateway.web.http.auth import KeyAccess
 from gateway.web.http.problems import not_found
@@ -76,7 +77,7 @@ def _link(shape: dict[str, Any]) -> TurnArchiveResponse:
 
 
 async def download_turn_files(call: ApiCall[NoContent, NoContent]) -> web.Response:
-    """Return a gzip tar of the files that a turn added or modified."""
+    """Return a gzip tar of the files that a turn added or modified, or a range of its bytes."""
     turn = await require_turn(call)
     services = call.services.file_services
     row = await services.collector.trees.archive_row(turn)
@@ -87,7 +88,7 @@ async def download_turn_files(call: ApiCall[NoContent, NoContent]) -> web.Respon
         "Content-Type": "application/gzip",
         "Content-Disposition": f'attachment; filename="{turn.id}.tar.gz"',
     }
-    return web.Response(body=content, headers=headers)
+    return content_response(call.request, content, headers)
 
 
 ROUTES = (

@@ -16,6 +16,7 @@ from pydantic import Field, StrictStr
 
 from delivery.exhaustion import exhausted_resource
 from gateway.environments.quotas import quota_problem
+from gateway.web.api.files.ranges import content_response
 from gateway.web.http import request_body
 from gateway.web.http.auth import KeyAccess
 from gateway.web.http.context import WebContext
@@ -25,11 +26,9 @@ from gateway.web.http.preconditions import (
     ensure_preconditions,
     etag_of,
     has_conditions,
-    not_modified,
 )
 from gateway.web.http.problems import PATH_POINTER, HttpProblem, invalid_field, not_found
 from gateway.web.http.route import (
-    NO_STORE,
     PATH_PARAMETER,
     ApiCall,
     ApiRoute,
@@ -132,7 +131,7 @@ def plain_path(path: str, pointer: str) -> str:
 async def get_file(
     call: ApiCall[NoContent, WorkspaceFileQuery],
 ) -> web.Response | ListPage[WorkspaceFileResponse]:
-    """Return a file's bytes, or a directory's entries."""
+    """Return a file's bytes, or the range of them that the request names, or a directory's entries."""
     (store, space), path = await workspace_store(call), _path(call)
     most = call.context.limits.file_bytes
     try:
@@ -143,10 +142,7 @@ async def get_file(
         return _to_page(await translate_errors(store.list_directory(space, path)), path, call.query)
     if len(content) > most:
         raise HttpProblem(413, f"the file is larger than {most} bytes")
-    etag = etag_of(content)
-    return not_modified(call.request, etag, NO_STORE) or web.Response(
-        body=content, headers=DOWNLOAD_HEADERS | {ETAG: etag}
-    )
+    return content_response(call.request, content, DOWNLOAD_HEADERS)
 
 
 def _to_page(
