@@ -1,28 +1,11 @@
-"""Arguments KEY=VALUE of commands, and the confirmation of a deletion."""
+"""Arguments KEY=VALUE of commands."""
 
 from __future__ import annotations
 
 import json
-import sys
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from gateway.cli.errors import UsageError
-
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-
-
-def confirm_deletion(question: str, consequence: str, *, yes: bool) -> None:
-    """Ask before a deletion, unless `yes`; raises Abort if it is not wanted.
-
-    Raises UsageError with the consequence where there is no terminal to ask at.
-    """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError(f"{consequence}: pass --yes")
-    typer.confirm(question, abort=True)
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:

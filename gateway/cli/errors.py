@@ -52,9 +52,9 @@ def report_failures() -> Iterator[None]:
     """Exit with one error line and the right exit code for any exception inside."""
     try:
         yield
-    except (typer.Exit, typer.Abort):
+    except typer.Exit:
         raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):  # Abort: of a question of typer
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except Exception as error:  # the outermost handler: the traceback is only for developers (python -X dev)
         if sys.flags.dev_mode:

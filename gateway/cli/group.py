@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 
 from gateway.cli.errors import (
     CommandFailed,
@@ -44,10 +45,26 @@ GATEWAY_OPTIONS = {"url": Url, "key": Key, "data": Data, "config": ClientConfig}
 """The options of every command that calls a running gateway."""
 
 
+class _CommandGroup(TyperGroup):
+    """A group of commands whose errors of arguments have no words of pydantic."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Parse and run a command of the group."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ").replace("Input should", "should")
+            raise
+
+
 def group(help_text: str) -> typer.Typer:
     """Return an empty group of commands."""
     return typer.Typer(
-        help=help_text, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+        cls=_CommandGroup,
+        help=help_text,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
     )
 
 

@@ -98,6 +98,17 @@ def _is_condition_wait(node: ast.Attribute) -> bool:
     return node.attr == "wait_for" and not (isinstance(node.value, ast.Name) and node.value.id == "asyncio")
 
 
+def test_commands_ask_without_blocking_the_event_loop() -> None:
+    """A question that blocks the loop sees Ctrl-C too late; `init` asks before there is a loop."""
+    found = {
+        source.name
+        for source in sources("gateway")
+        for node in source.nodes(ast.Attribute)
+        if ast.unparse(node) in {"typer.prompt", "typer.confirm"}
+    }
+    assert found == {"gateway/cli/machine/init.py"}
+
+
 def test_leases_are_never_renewed_by_a_key_value_update() -> None:
     """`kv.update` drops the time to live, which makes a lease immortal."""
     found = [

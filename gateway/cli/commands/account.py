@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.arguments import Yes, confirm_deletion, parse_settings
+from gateway.cli.arguments import parse_settings
 from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, Row, clean, print_record, print_rows, short
+from gateway.cli.questions import Yes, confirm_deletion
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -83,7 +84,7 @@ def _add_commands(app: typer.Typer, plural: str) -> None:
 
     async def delete_agent(gateway: GatewayClient, name: Name, *, yes: Yes = False) -> None:
         question = f"Delete {clean(name)}? Its conversations cannot continue."
-        confirm_deletion(question, "the conversations of the agent cannot continue", yes=yes)
+        await confirm_deletion(question, "the conversations of the agent cannot continue", yes=yes)
         await delete_record(gateway, name)
 
     list_records.__doc__ = f"List the {plural}, those of the settings file included."

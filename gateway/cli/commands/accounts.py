@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.arguments import Yes, confirm_deletion
 from gateway.cli.group import Json, group, operator
 from gateway.cli.output import Columns, clean, print_record, print_rows
+from gateway.cli.questions import Yes, confirm_deletion
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -82,6 +82,6 @@ async def delete_account(
 ) -> None:
     """Delete an account with all its conversations, files, sandboxes and keys."""
     question = f"Delete {clean(account)} with all its data?"
-    confirm_deletion(question, "this deletes everything of the account", yes=yes)
+    await confirm_deletion(question, "this deletes everything of the account", yes=yes)
     await gateway.delete("accounts", account)
     typer.echo(f"{clean(account)} deleted")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.arguments import Yes, confirm_deletion, parse_settings
+from gateway.cli.arguments import parse_settings
 from gateway.cli.errors import CommandFailed, ExitCode
 from gateway.cli.group import (
     Config,
@@ -24,6 +24,7 @@ from gateway.cli.group import (
     with_gateway,
 )
 from gateway.cli.output import Columns, clean, print_json, print_record, print_rows
+from gateway.cli.questions import Yes, confirm_deletion
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -121,7 +122,7 @@ async def change_channel(
 async def delete_channel(gateway: GatewayClient, name: Name, *, yes: Yes = False) -> None:
     """Delete a channel; what is still to be sent to its chats is not sent."""
     consequence = "what is still to be sent to the chats of the channel is not sent"
-    confirm_deletion(f"Delete {clean(name)}? Its chats get nothing any more.", consequence, yes=yes)
+    await confirm_deletion(f"Delete {clean(name)}? Its chats get nothing any more.", consequence, yes=yes)
     await gateway.delete("accounts", "me", "channels", name)
     typer.echo(f"{name} deleted")
 

@@ -11,6 +11,7 @@ import typer
 from gateway.cli.errors import UsageError
 from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, print_record, print_rows
+from gateway.cli.questions import ask_secret
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -44,7 +45,7 @@ async def add_credential(
     as_json: Json = False,
 ) -> None:
     """Create a credential; the secret is read from the terminal, or from standard input."""
-    body = {"name": name, "host": host, "kind": kind, "agents": agent, "secret": _read_secret()}
+    body = {"name": name, "host": host, "kind": kind, "agents": agent, "secret": await _read_secret()}
     print_record(await gateway.post(*PATH, body=body), as_json=as_json)
 
 
@@ -58,10 +59,10 @@ async def delete_credential(
     typer.echo(f"{credential} deleted")
 
 
-def _read_secret() -> str | dict[str, Any]:
+async def _read_secret() -> str | dict[str, Any]:
     """Return the secret: a text, or the fields of a JSON object."""
     if sys.stdin.isatty():
-        text = typer.prompt("secret (a text, or a JSON object)", hide_input=True)
+        text = await ask_secret("secret (a text, or a JSON object)")
     else:
         text = sys.stdin.read()
     text = text.strip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 from gateway.cli.errors import CommandFailed, UsageError, print_error
 from gateway.cli.group import Json, group, local, remote
 from gateway.cli.output import Columns, clean, print_record, print_rows, short
+from gateway.cli.questions import ask_secret
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -137,7 +139,7 @@ async def delete_webhook(gateway: GatewayClient, webhook: Id) -> None:
 @local(webhooks, "listen", logs=False)
 def listen(
     *,
-    secret: Annotated[str, typer.Option(help="The endpoint's whsec_ secret.", prompt=True, hide_input=True)],
+    secret: Annotated[str, typer.Option(help="The endpoint's whsec_ secret; asked for if left out.")] = "",
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on.", min=0, max=65535)] = 8099,
     as_json: Json = False,
@@ -145,6 +147,9 @@ def listen(
     """Receive webhooks on this machine, verify their signatures and print them."""
     from delivery.webhooks.signing import BadSecret, secret_key
 
+    if not secret and not sys.stdin.isatty():
+        raise UsageError("pass --secret")
+    secret = secret or asyncio.run(ask_secret("secret (whsec_…)"))
     try:
         secret_key(secret)
     except BadSecret as error:

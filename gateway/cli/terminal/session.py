@@ -75,6 +75,7 @@ class TerminalSession:
         self._pending_approvals: list[Frame] = []
         self._piped: deque[TypedLine | KeyPress] = deque()
         self._has_failures = False
+        self._is_connected = False
         self._reads_lines = False
         self._input_ended = False
         self._leaving = False
@@ -126,9 +127,13 @@ class TerminalSession:
             typer.echo(PROMPT, nl=False)
 
     def _is_over(self) -> bool:
-        """Return whether to end: a person who leaves waits only until the gateway has what was typed."""
+        """Return whether to end: a person who leaves waits only until the gateway has what was typed.
+
+        Piped input without a message ends when the gateway has answered.
+        """
         leaves = self._input_ended and self._at_terminal and self._once is None
-        busy = self._unaccepted or (not leaves and (self._awaited_replies or self._running()))
+        waits = not self._is_connected or self._awaited_replies or self._running()
+        busy = self._unaccepted or (not leaves and waits)
         return self._leaving or (not busy and (self._input_ended or self._once is not None))
 
     def _running(self) -> list[str]:
@@ -204,7 +209,7 @@ class TerminalSession:
         await self._client.decide(event["data"]["approval"], approved=text.strip().lower().startswith("y"))
 
     async def _on_frame(self, frame: Frame) -> None:
-        kind = str(frame.get("type"))
+        kind, self._is_connected = str(frame.get("type")), True
         if kind == "accepted":
             self._on_accepted(frame)
         elif kind == "error":

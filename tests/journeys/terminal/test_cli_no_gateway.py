@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from commands import DEVNULL, PIPE, gateway_command
+from commands import DEVNULL, PIPE, gateway_command, run_to_end
 from gateway.config.load import environment_without_ours
 
 Run = Callable[..., Result]
@@ -30,6 +30,15 @@ def test_before_the_first_start_no_gateway_runs_here(run: Run, tmp_path: Path, w
     (line,) = result.stderr.splitlines()
     assert line.startswith("dovecote: no gateway runs here")
     assert "`dovecote serve`" in line
+
+
+async def test_empty_input_needs_a_gateway_too(tmp_path: Path) -> None:
+    """Piped input without a message is no success where no gateway is."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        code, _, errors = await run_to_end("chat", "--url", url, "--key", "dvk_x", cwd=tmp_path)
+    assert (code, "no gateway answers" in errors) == (3, True), errors
 
 
 async def test_a_reader_may_close_the_log_early(tmp_path: Path) -> None:
