@@ -23,7 +23,7 @@ from gateway.store.conversations.messages import MessageRow
 from gateway.store.turns import approvals as approval_store
 from gateway.web.api.conversations import delete_conversation, require_conversation
 from gateway.web.compat import openai_ids
-from gateway.web.compat.openai_items import message_item, output_item, pending_call_item, to_tool_item
+from gateway.web.compat.openai_items import message_item, output_item, pending_call_item, to_kept_item
 from gateway.web.compat.openai_messages import InputMessage, LenientRequest
 from gateway.web.compat.openai_requests import Metadata
 from gateway.web.compat.openai_responses import ItemList
@@ -180,10 +180,12 @@ async def remove_item(call: ApiCall[NoContent, NoContent]) -> ConversationObject
         carried = found.carried_context or {}
         waiting = list(carried.get("earlier", ()))
         added = [one for one in state.get("items", ()) if one["id"] == item["id"]]
-        if not added or _to_context(added[0]) not in waiting:
+        given = [_to_context(one) for one in added if one["text"]]
+        if not added or any(one not in waiting for one in given):
             raise HttpProblem(409, "the agent has had this item: delete the conversation to remove it")
         state["items"] = [one for one in state["items"] if one not in added]
-        waiting.remove(_to_context(added[0]))
+        for one in given:
+            waiting.remove(one)
         await client_state.set_state(connection, found.id, state, carried={**carried, "earlier": waiting})
     return _to_object(found, state)
 
@@ -204,18 +206,19 @@ async def _add_items(
     state["items"] = [*state.get("items", ()), *added]
     if len(json.dumps(state["items"])) > MAX_STATE:
         raise invalid_field("/items", f"at most {MAX_STATE} characters in all items that were added")
-    earlier = [_to_context(one) for one in added]
+    earlier = [_to_context(one) for one in added if one["text"]]
     carried = merge_contexts(conversation.carried_context, {"earlier": earlier}) if earlier else None
     await client_state.set_state(connection, conversation.id, state, carried=carried)
     return [_added_item(one) for one in added]
 
 
 def _to_added(message: InputMessage, place: int, now: str) -> dict[str, Any] | None:
-    """Return what is kept of an item; None if it has nothing for the agent."""
-    item = to_tool_item(message, place)
+    """Return what is kept of an item, or None for an empty one; the text is what the agent gets of it."""
+    item = to_kept_item(message, place)
     if item is None and not message.marked_text:
         return None
-    kept = {"role": message.role, "text": message.marked_text or "(empty)", "time": now}
+    text = message.marked_text or ("(empty)" if message.is_output else "")
+    kept = {"role": message.role, "text": text, "time": now}
     return {"id": new_id("msg"), **kept} if item is None else {"id": item["id"], **kept, "item": item}
 
 

@@ -201,19 +201,31 @@ class _CustomCall(_Result):
     input: Text
 
 
-_KINDS: Mapping[str, tuple[str, type[_Result]]] = {
+class _ReasoningPart(LenientRequest):
+    type: Annotated[StrictStr, Field(max_length=60)]
+    text: Text
+
+
+class _Reasoning(LenientRequest):
+    summary: tuple[_ReasoningPart, ...]
+    content: tuple[_ReasoningPart, ...] | None = None
+
+
+_KINDS: Mapping[str, tuple[str, type[LenientRequest]]] = {
     "function_call": ("fc", _FunctionCall),
     "custom_tool_call": ("ctc", _CustomCall),
     "function_call_output": ("fco", _Result),
     "custom_tool_call_output": ("ctco", _Result),
+    "reasoning": ("rs", _Reasoning),
 }
 """The prefix of an item's id, and the fields that it must have."""
 
 
-def to_tool_item(message: InputMessage, place: int) -> Item | None:
-    """Return a call of a tool or a result as an item to keep; None for messages; raises a 422.
+def to_kept_item(message: InputMessage, place: int) -> Item | None:
+    """Return a call of a tool, a result or reasoning as an item to keep; None for messages; raises a 422.
 
-    Images and files of a result are left out, with a line in place of each.
+    Images and files of a result are left out, with a line in place of each, and so is what only the provider
+    of a model decrypts.
     """
     given = message.item
     if given is None:
@@ -221,7 +233,7 @@ def to_tool_item(message: InputMessage, place: int) -> Item | None:
     kind = given["type"]
     prefix, model = _KINDS[kind]
     try:
-        fields = model.model_validate(given).model_dump()
+        fields = model.model_validate(given).model_dump(exclude_none=True)
     except ValidationError as error:
         field, why = error.errors()[0]["loc"][0], error.errors()[0]["msg"]
         raise invalid_field(f"/items/{place}/{field}", f"{why}; {kind} needs it") from None

@@ -18,6 +18,7 @@ PARTS = [
     {"type": "input_text", "text": "sunny"},
     {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="},
 ]
+THOUGHT = [{"type": "summary_text", "text": "I thought of rain."}]
 GIVEN: list[Any] = [
     {"role": "user", "content": "weather?"},
     CALL,
@@ -28,7 +29,10 @@ GIVEN: list[Any] = [
 
 
 async def test_calls_and_results_are_read_as_they_were_added(tmp_path: Path) -> None:
-    """They keep type, call and content, the agent reads them as text, and one without a call is refused."""
+    """They keep type, call and content, the agent reads them as text, and one without a call is refused.
+
+    Reasoning is kept too, and the agent gets nothing of it.
+    """
     async with OpenAIServer(echo) as model:
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
         async with (
@@ -54,6 +58,16 @@ async def test_calls_and_results_are_read_as_they_were_added(tmp_path: Path) -> 
                 "[called query select 1]",
             ):
                 assert text in asked
+            reasoning: Any = {"type": "reasoning", "id": "rs_1", "summary": THOUGHT, "encrypted_content": "x"}
+            added = await client.conversations.items.create(made.id, items=[reasoning, GIVEN[0]])
+            assert [one.type for one in added.data] == ["reasoning", "message"]
+            kept: Any = await client.conversations.items.retrieve(
+                str(added.data[0].id), conversation_id=made.id
+            )
+            assert [one.model_dump() for one in kept.summary] == THOUGHT
+            await client.responses.create(model="default", input="and?", conversation=made.id)
+            assert "thought of rain" not in str(model.bodies[-1]["messages"])
+            await client.conversations.items.delete(kept.id, conversation_id=made.id)
             nameless: Any = {"type": "function_call", "name": "weather", "arguments": "{}"}
             with pytest.raises(openai.UnprocessableEntityError, match="/items/0/call_id"):
                 await client.conversations.items.create(made.id, items=[nameless])
