@@ -37,9 +37,9 @@ def range_headers(start: int, stop: int, size: int) -> dict[str, str]:
 def wanted_range(request: web.Request, size: int, tag: str) -> tuple[int, int]:
     """Return the first byte that the request wants and the one after the last; 416 for none of the file.
 
-    Several ranges, an unknown unit and a range of another version mean the whole file (RFC 9110, 14.2).
+    Several ranges, an unknown unit, a range of another version and HEAD mean the whole file (RFC 9110, 14.2).
     """
-    if request.headers.get(hdrs.IF_RANGE, tag) != tag:
+    if request.method == hdrs.METH_HEAD or request.headers.get(hdrs.IF_RANGE, tag) != tag:
         return 0, size
     try:
         wanted = request.http_range
