@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -167,12 +168,18 @@ class _connection_errors:  # noqa: N801 - used as a context manager: with _reach
         if isinstance(error, aiohttp.InvalidURL):
             raise UsageError(f"{self._url} is not a URL") from error
         if isinstance(error, aiohttp.ClientError | TimeoutError | OSError):
-            cause = getattr(error, "os_error", error)
-            reason = getattr(cause, "strerror", None) or str(error) or type(error).__name__
             raise GatewayUnreachable(
-                f"no gateway answers at {self._url} ({reason}): "
+                f"no gateway answers at {self._url} ({_reason(error)}): "
                 "start one with `dovecote serve`, or pass --url"
             ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return why a connection failed; asyncio replaces the system's words by the address."""
+    cause = getattr(error, "os_error", error)
+    if isinstance(cause, ConnectionError) and cause.errno:
+        return os.strerror(cause.errno)
+    return getattr(cause, "strerror", None) or str(error) or type(error).__name__
 
 
 async def _raise_for_problem(answer: aiohttp.ClientResponse) -> None:

@@ -14,6 +14,21 @@ if TYPE_CHECKING:
     from gateway.migrations import Status
 
 
+NOT_STARTED = (
+    "the gateway has not been started on this database yet: start it with `dovecote serve`, "
+    "or check data_dir and database_url"
+)
+
+
+async def require_current_schema(settings: Settings) -> None:
+    """Raise CommandFailed unless a gateway of this version has been started on the database."""
+    status = await database_status(settings)
+    if status.current is None:
+        raise CommandFailed(NOT_STARTED)
+    if not status.up_to_date:
+        raise CommandFailed("the database has another version's schema: see `dovecote migrate status`")
+
+
 async def database_status(settings: Settings) -> Status:
     """Return the database's revision; never creates a missing SQLite file."""
     import asyncio

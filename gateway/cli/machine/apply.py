@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.database import database_status, translate_database_errors
+from gateway.cli.database import NOT_STARTED, require_current_schema, translate_database_errors
 from gateway.cli.errors import CommandFailed
 from gateway.cli.group import Config, Data, Json, load_settings
 from gateway.cli.output import clean, print_json
@@ -23,7 +23,6 @@ UNCHANGED = (
     "the records are those of the file: nothing to change; other settings, such as [agent], take effect when "
     "the gateway starts again"
 )
-NOT_STARTED = "the gateway has not been started on this database yet: `dovecote serve` applies the file too"
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes; change nothing.")]
 
@@ -75,11 +74,7 @@ async def _apply(settings: Settings, *, dry_run: bool) -> Sequence[RecordChange]
     from gateway.schedules.declared import apply_declared_schedules
     from gateway.store.accounts.accounts import get_account
 
-    status = await database_status(settings)
-    if status.current is None:
-        raise CommandFailed(NOT_STARTED)
-    if not status.up_to_date:
-        raise CommandFailed("the database has another version's schema: see `dovecote migrate status`")
+    await require_current_schema(settings)
     database = Database(settings.database)
     changes: Sequence[RecordChange] = ()
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from gateway.cli.database import database_status, translate_database_errors
+from gateway.cli.database import require_current_schema, translate_database_errors
 from gateway.cli.errors import CommandFailed, ExitCode, print_error
 from gateway.cli.group import Config, Data, Json, group, load_settings, local
 from gateway.cli.output import clean, print_json
@@ -67,9 +67,7 @@ async def _reencrypt(settings: Settings) -> Reencryption:
     from gateway.accounts.key_rotation import reencrypt_all
     from gateway.infra.preflight import open_checked_vault
 
-    status = await database_status(settings)
-    if not status.up_to_date:
-        raise CommandFailed("the database has another version's schema: see `dovecote migrate status`")
+    await require_current_schema(settings)
     database = Database(settings.database)
     try:
         vault = await open_checked_vault(settings, database)

@@ -30,6 +30,14 @@ def test_before_the_first_start_no_gateway_runs_here(run: Run, tmp_path: Path, w
     (line,) = result.stderr.splitlines()
     assert line.startswith("dovecote: no gateway runs here")
     assert "`dovecote serve`" in line
+    assert "(Connection refused)" in line
+
+
+def test_secrets_of_a_database_that_no_gateway_has_used(run: Run, tmp_path: Path) -> None:
+    """A wrong directory is not taken for a database of another version."""
+    result = run("secrets", "reencrypt", "--data", str(tmp_path / "none"))
+    assert (result.exit_code, "has not been started" in result.stderr) == (1, True), result.output
+    assert not (tmp_path / "none").exists()
 
 
 async def test_empty_input_needs_a_gateway_too(tmp_path: Path) -> None:
