@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+UNSHOWN = {
+    "paid_media": "paid media",
+    "story": "a story",
+    "giveaway": "a giveaway",
+    "giveaway_winners": "a list of winners",
+}
+"""Words for kinds of messages of which a platform shows bots nothing that an agent could use."""
+
 
 def describe_unshown(what: str) -> str:
     """Return the words for content that the platform does not show to bots."""
     return f"[{what} that the platform does not show to bots]"
+
+
+def describe_unshown_kind(kinds: Iterable[str]) -> str:
+    """Return the words for the first of the kinds, which are keys of `UNSHOWN`; "" for none."""
+    return next((describe_unshown(UNSHOWN[kind]) for kind in kinds), "")
 
 
 UNREADABLE = describe_unshown("a message")
@@ -31,6 +44,11 @@ def describe_contact(names: Iterable[str | None], number: str) -> str:
 def describe_poll(question: str, options: Iterable[str]) -> str:
     """Return the words for a poll."""
     return "\n".join([f"Poll: {question}", *(f"- {option}" for option in options)])
+
+
+def describe_offer(kind: str, title: str) -> str:
+    """Return the words for a game or an invoice, which people open in the platform's own apps."""
+    return f"{kind}: {title}"
 
 
 def describe_checklist(title: str, tasks: Iterable[tuple[str, object]]) -> str:

@@ -85,8 +85,8 @@ class Contact(PayloadModel):
     last_name: str | None = None
 
 
-class PollOption(PayloadModel):
-    """One answer of a poll."""
+class PlainText(PayloadModel):
+    """A text alone: one answer of a poll, or the part of a message that a reply quotes."""
 
     text: str = ""
 
@@ -95,7 +95,7 @@ class Poll(PayloadModel):
     """A poll."""
 
     question: str = ""
-    options: tuple[PollOption, ...] = ()
+    options: tuple[PlainText, ...] = ()
 
 
 class ChecklistTask(PayloadModel):
@@ -110,6 +110,12 @@ class Checklist(PayloadModel):
 
     title: str = ""
     tasks: tuple[ChecklistTask, ...] = ()
+
+
+class Offer(PayloadModel):
+    """A game or an invoice, which only its own bot can serve."""
+
+    title: str = ""
 
 
 class Dice(PayloadModel):
@@ -136,12 +142,6 @@ class ReplyTo(PayloadModel):
     forum_topic_created: dict[str, Any] | None = None
 
 
-class TextQuote(PayloadModel):
-    """The part of a message that a reply quotes."""
-
-    text: str = ""
-
-
 class Message(PayloadModel):
     """A message."""
 
@@ -161,7 +161,7 @@ class Message(PayloadModel):
     direct_messages_topic: DirectMessagesTopic | None = None
     reply_to_message: ReplyTo | None = None
     external_reply: dict[str, Any] | None = None
-    quote: TextQuote | None = None
+    quote: PlainText | None = None
     forum_topic_reopened: dict[str, Any] | None = None
     migrate_to_chat_id: int | None = None
     migrate_from_chat_id: int | None = None
@@ -182,6 +182,9 @@ class Message(PayloadModel):
     paid_media: dict[str, Any] | None = None
     story: dict[str, Any] | None = None
     giveaway: dict[str, Any] | None = None
+    giveaway_winners: dict[str, Any] | None = None
+    game: Offer | None = None
+    invoice: Offer | None = None
 
 
 class CallbackQuery(PayloadModel):

@@ -36,7 +36,6 @@ from channels.telegram.payloads import DIRECT_TOPIC, Bot
 from channels.telegram.receive.attachments import attachments
 
 _WRITES = {"member", "administrator", "creator"}
-_UNSHOWN = {"paid_media": "paid media", "story": "a story", "giveaway": "a giveaway"}
 _ALBUM = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
@@ -262,8 +261,9 @@ def _describe_offered(message: payloads.Message) -> str:
     if message.checklist:
         tasks = ((one.text, one.completion_date) for one in message.checklist.tasks)
         return words.describe_checklist(message.checklist.title, tasks)
-    found = (what for kind, what in _UNSHOWN.items() if getattr(message, kind))
-    return next(map(words.describe_unshown, found), "")
+    if offer := message.game or message.invoice:
+        return words.describe_offer("Game" if message.game else "Invoice", offer.title)
+    return words.describe_unshown_kind(kind for kind in words.UNSHOWN if getattr(message, kind))
 
 
 def _without_mention(text: str, message: payloads.Message, bot: Bot) -> tuple[str, bool]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from telegram.constants import MessageType
 
 from channels.message import Address, IgnoredUpdate, Message
 from channels.telegram import payloads
@@ -83,6 +84,39 @@ def test_the_menu_is_one_telegram_takes() -> None:
     """Names and descriptions keep to the limits of setMyCommands."""
     assert all(name.isascii() and name.islower() and len(name) <= 32 for name in MENU)
     assert all(1 <= len(words) <= 256 for words in MENU.values())
+
+
+NOTICES = """
+    boost_added channel_chat_created chat_background_set chat_owner_changed chat_owner_left chat_shared
+    checklist_tasks_added checklist_tasks_done connected_website delete_chat_photo
+    direct_message_price_changed forum_topic_closed forum_topic_created forum_topic_edited
+    general_forum_topic_hidden general_forum_topic_unhidden gift gift_upgrade_sent giveaway_completed
+    giveaway_created group_chat_created left_chat_member managed_bot_created
+    message_auto_delete_timer_changed new_chat_members new_chat_photo new_chat_title
+    paid_message_price_changed passport_data pinned_message poll_option_added poll_option_deleted
+    proximity_alert_triggered refunded_payment successful_payment suggested_post_approval_failed
+    suggested_post_approved suggested_post_declined suggested_post_info suggested_post_paid
+    suggested_post_refunded supergroup_chat_created unique_gift users_shared video_chat_ended
+    video_chat_participants_invited video_chat_scheduled video_chat_started web_app_data
+    write_access_allowed
+"""
+"""Kinds of service messages that report an event and ask for no answer."""
+
+ATTRIBUTES = {
+    "business_connection_id",
+    "effect_id",
+    "live_photo",
+    "reply_to_story",
+    "sender_boost_count",
+    "sender_business_bot",
+}
+"""What the library lists as kinds, although such a message has content of another kind as well."""
+
+
+def test_each_kind_of_message_is_read_or_reports_an_event() -> None:
+    """The table of the installed library lists the kinds."""
+    kinds = {kind.value for kind in MessageType}
+    assert kinds - set(payloads.Message.model_fields) == {*NOTICES.split()} | ATTRIBUTES
 
 
 def part(number: int, **others: Any) -> dict[str, Any]:
