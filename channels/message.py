@@ -89,11 +89,12 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotedMessage:
-    """The message that a user's message replies to, as far as the update contains it."""
+    """The message that a user's message replies to, as far as known; with files unless it is the bot's."""
 
     author: Author
     text: str
     platform_id: str = ""
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,8 +85,8 @@ class Contact(PayloadModel):
     last_name: str | None = None
 
 
-class PlainText(PayloadModel):
-    """A text alone: one answer of a poll, or the part of a message that a reply quotes."""
+class PollOption(PayloadModel):
+    """One answer of a poll."""
 
     text: str = ""
 
@@ -95,7 +95,7 @@ class Poll(PayloadModel):
     """A poll."""
 
     question: str = ""
-    options: tuple[PlainText, ...] = ()
+    options: tuple[PollOption, ...] = ()
 
 
 class ChecklistTask(PayloadModel):
@@ -131,40 +131,16 @@ class DirectMessagesTopic(PayloadModel):
     topic_id: int
 
 
-class ReplyTo(PayloadModel):
-    """The message that is replied to."""
+class Content(PayloadModel):
+    """What a message says, and who says it."""
 
-    message_id: int | None = None
-    from_: User | None = Field(default=None, alias="from")
-    sender_chat: Chat | None = None
-    text: str = ""
-    caption: str = ""
-    forum_topic_created: dict[str, Any] | None = None
-
-
-class Message(PayloadModel):
-    """A message."""
-
-    message_id: int
-    date: UnixTime = 0
-    edit_date: UnixTime | None = None
-    chat: Chat
+    message_id: int = 0
     from_: User | None = Field(default=None, alias="from")
     sender_chat: Chat | None = None
     text: str = ""
     caption: str = ""
     entities: tuple[MessageEntity, ...] = ()
     caption_entities: tuple[MessageEntity, ...] = ()
-    message_thread_id: int | None = None
-    is_topic_message: bool = False
-    is_automatic_forward: bool = False
-    direct_messages_topic: DirectMessagesTopic | None = None
-    reply_to_message: ReplyTo | None = None
-    external_reply: dict[str, Any] | None = None
-    quote: PlainText | None = None
-    forum_topic_reopened: dict[str, Any] | None = None
-    migrate_to_chat_id: int | None = None
-    migrate_from_chat_id: int | None = None
     photo: tuple[File, ...] = ()
     document: File | None = None
     audio: File | None = None
@@ -185,6 +161,31 @@ class Message(PayloadModel):
     giveaway_winners: dict[str, Any] | None = None
     game: Offer | None = None
     invoice: Offer | None = None
+
+
+class ReplyTo(Content):
+    """The message that is replied to."""
+
+    forum_topic_created: dict[str, Any] | None = None
+
+
+class Message(Content):
+    """A message."""
+
+    message_id: int
+    date: UnixTime = 0
+    edit_date: UnixTime | None = None
+    chat: Chat
+    message_thread_id: int | None = None
+    is_topic_message: bool = False
+    is_automatic_forward: bool = False
+    direct_messages_topic: DirectMessagesTopic | None = None
+    reply_to_message: ReplyTo | None = None
+    external_reply: dict[str, Any] | None = None
+    quote: Content | None = None
+    forum_topic_reopened: dict[str, Any] | None = None
+    migrate_to_chat_id: int | None = None
+    migrate_from_chat_id: int | None = None
 
 
 class CallbackQuery(PayloadModel):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from channels.message import Message, MessageDeleted
+from channels.message import Message, MessageDeleted, QuotedMessage
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from gateway.store.conversations import conversations, handover, room_messages
@@ -237,10 +237,10 @@ def _quoted(message: Message, size: int) -> dict[str, Any] | None:
     if quoted.author.is_bot:
         shown["bot"] = "true"
     shown["message"] = _cut_name(quoted.platform_id)
-    return {**shown, "text": cut(quoted.text, min(MAX_TEXT_BYTES, max(0, size - size_of(shown))))}
+    return {**shown, "text": cut(_text_of(quoted), min(MAX_TEXT_BYTES, max(0, size - size_of(shown))))}
 
 
-def _text_of(message: Message) -> str:
+def _text_of(message: Message | QuotedMessage) -> str:
     files = [f"[file: {one.name}]" for one in message.attachments]
     return "\n".join(part for part in (message.text, *files) if part)
 

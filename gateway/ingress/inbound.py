@@ -48,8 +48,9 @@ class InboundMessage:
             edited=True if isinstance(update, Message) and update.edited else None,
         ).encode()
 
-    def stored_attachments(self, channel: str) -> list[dict[str, Any]]:
-        """Return the files as messages of this channel record store them."""
+    def stored_attachments(self, channel: str, *, with_quoted: bool) -> list[dict[str, Any]]:
+        """Return the files as messages of this channel record store them, and those of a quoted message."""
+        quoted = self.update.quoted if with_quoted and isinstance(self.update, Message) else None
         return [
             {
                 "name": one.name,
@@ -58,7 +59,7 @@ class InboundMessage:
                 "ref": one.ref,
                 "channel": channel,
             }
-            for one in self.attachments
+            for one in (*self.attachments, *(quoted.attachments if quoted else ()))
         ]
 
     @property

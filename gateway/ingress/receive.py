@@ -240,7 +240,7 @@ class UpdateHandler:
             text=inbound.text,
             asker=inbound.author.id,
             asker_name=inbound.author.name,
-            attachments=inbound.stored_attachments(context.record.id),
+            attachments=inbound.stored_attachments(context.record.id, with_quoted=before.quoted is not None),
             platform_id=inbound.update.platform_id,
             origin=inbound.origin(str(context.record.config["kind"])),
             context=before.encode(),

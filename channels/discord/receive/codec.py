@@ -9,7 +9,7 @@ messages and reactions. A thread is a channel of its own at Discord; here it is 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,7 +162,7 @@ def _message(
 ) -> Message | IgnoredUpdate:
     forwarded = [one.message for one in message.message_snapshots]
     files = [*message.attachments, *(file for one in forwarded for file in one.attachments)]
-    attachments = tuple(_attachment(message, file) for file in files)
+    attachments = _attachments(message.channel_id, message.id, files)
     text = "\n".join(filter(None, (text, _describe_shared(message))))
     text = append_forwarded(text, map(_full_text, forwarded))
     text = "\n\n".join(filter(None, (_title_of_post(message), text)))
@@ -182,7 +182,7 @@ def _message(
         edited=edited,
         attachments=attachments,
         platform_id=message.id,
-        quoted=_quoted(message.referenced_message),
+        quoted=_quoted(message.referenced_message, message.channel_id, context.bot),
     )
 
 
@@ -192,11 +192,13 @@ def _title_of_post(message: payloads.Message) -> str:
     return clean(channel.name).strip() if channel and message.id == message.channel_id else ""
 
 
-def _quoted(replied: payloads.ReferencedMessage | None) -> QuotedMessage | None:
+def _quoted(replied: payloads.ReferencedMessage | None, channel_id: str, bot: Bot) -> QuotedMessage | None:
     if replied is None or replied.id is None:
         return None
     author = _author(replied.author, None) if replied.author else Author(id="")
-    return QuotedMessage(author=author, text=_full_text(replied), platform_id=replied.id)
+    files = _attachments(channel_id, replied.id, replied.attachments if author.id != bot.id else ())
+    text = _full_text(replied)
+    return QuotedMessage(author=author, text=text, platform_id=replied.id, attachments=files)
 
 
 def _reaction(raw: object, context: _EventContext) -> Reaction | IgnoredUpdate:
@@ -368,11 +370,16 @@ def _text_of(media: object) -> str:
     return clean(mapping(media).get("text"))
 
 
-def _attachment(message: payloads.Message, file: payloads.Attachment) -> Attachment:
-    """Return the attachment; `ref` names the message, because file URLs expire."""
-    return Attachment(
-        name=bare_file_name(file.filename, otherwise=f"file-{file.id}"),
-        media_type=clean(file.content_type or UNKNOWN_MEDIA_TYPE).partition(";")[0],
-        size=max(0, file.size),
-        ref=f"{message.channel_id}/{message.id}/{file.id}",
+def _attachments(
+    channel_id: str, message_id: str, files: Iterable[payloads.Attachment]
+) -> tuple[Attachment, ...]:
+    """Return a message's attachments; `ref` names the message, because file URLs expire."""
+    return tuple(
+        Attachment(
+            name=bare_file_name(file.filename, otherwise=f"file-{file.id}"),
+            media_type=clean(file.content_type or UNKNOWN_MEDIA_TYPE).partition(";")[0],
+            size=max(0, file.size),
+            ref=f"{channel_id}/{message_id}/{file.id}",
+        )
+        for file in files
     )

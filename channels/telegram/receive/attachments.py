@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from channels.inbox.text import bare_file_name, clean
 from channels.message import Attachment
-from channels.telegram.payloads import File, Message
+from channels.telegram.payloads import Content, File
 
 _DEFAULT_TYPES = {
     "document": ("", "application/octet-stream"),
@@ -16,7 +16,7 @@ _DEFAULT_TYPES = {
 }
 
 
-def attachments(message: Message) -> tuple[Attachment, ...]:
+def attachments(message: Content) -> tuple[Attachment, ...]:
     """Return the files of a message; of a photo's sizes only the largest."""
     found: list[Attachment] = []
     if message.photo:

@@ -190,7 +190,7 @@ def _message(
         edited=edited,
         attachments=attachments(message),
         platform_id=str(message.message_id),
-        quoted=_quoted(message),
+        quoted=_quoted(message, bot),
     )
     if not result.text and not result.attachments and not result.mentions_bot:
         return IgnoredUpdate(reason="a message with neither text nor file")
@@ -218,7 +218,7 @@ def _room_kind(chat: payloads.Chat) -> RoomKind:
     return RoomKind.DIRECT if chat.type == "private" else RoomKind.GROUP
 
 
-def _author(message: payloads.Message | payloads.ReplyTo | payloads.MessageReactionUpdated) -> Author | None:
+def _author(message: payloads.Content | payloads.MessageReactionUpdated) -> Author | None:
     """Return the author; anonymous administrators and linked channels have the id of their chat."""
     if message.sender_chat:
         return _chat_author(message.sender_chat)
@@ -234,12 +234,12 @@ def _user_author(user: payloads.User) -> Author:
     return Author(id=str(user.id), name=clean(name or user.username or ""), is_bot=user.is_bot)
 
 
-def _text(message: payloads.Message) -> str:
+def _text(message: payloads.Content) -> str:
     emoji = message.sticker.emoji if message.sticker else None
     return clean(message.text or message.caption or emoji or _describe_shared(message)).strip()
 
 
-def _describe_shared(message: payloads.Message) -> str:
+def _describe_shared(message: payloads.Content) -> str:
     """Describe shared content that is not a file."""
     if message.venue:
         place = f"{message.location.latitude}, {message.location.longitude}" if message.location else ""
@@ -254,7 +254,7 @@ def _describe_shared(message: payloads.Message) -> str:
     return _describe_offered(message)
 
 
-def _describe_offered(message: payloads.Message) -> str:
+def _describe_offered(message: payloads.Content) -> str:
     """Describe what people fill in or open in the platform's own apps."""
     if message.poll:
         return words.describe_poll(message.poll.question, (one.text for one in message.poll.options))
@@ -279,16 +279,17 @@ def _without_mention(text: str, message: payloads.Message, bot: Bot) -> tuple[st
     return (text[start.end() :].lstrip(" ,:\n\t") if start else text), True
 
 
-def _quoted(message: payloads.Message) -> QuotedMessage | None:
-    """Return the message that is replied to, or the part of it that the user chose."""
+def _quoted(message: payloads.Message, bot: Bot) -> QuotedMessage | None:
+    """Return the message that is replied to with its files, or the part of it that the user chose."""
     replied = message.reply_to_message
     if message.external_reply and message.quote:  # of another chat
-        return QuotedMessage(author=Author(id=""), text=clean(message.quote.text).strip(), platform_id="")
+        return QuotedMessage(author=Author(id=""), text=_text(message.quote), platform_id="")
     if replied is None or replied.forum_topic_created is not None:
         return None
-    text = clean(message.quote.text if message.quote else replied.text or replied.caption).strip()
-    author = _author(replied) or Author(id="")
-    return QuotedMessage(author=author, text=text, platform_id=str(replied.message_id or ""))
+    author, text = _author(replied) or Author(id=""), _text(message.quote or replied)
+    files = attachments(replied) if author.id != bot.id else ()
+    platform_id = str(replied.message_id or "")
+    return QuotedMessage(author=author, text=text, platform_id=platform_id, attachments=files)
 
 
 def _is_reply_to_bot(message: payloads.Message, bot: Bot) -> bool:

@@ -38,6 +38,9 @@ _METHODS = {
 """Media types that Telegram displays itself; any other file is a document."""
 
 _DOCUMENT = ("sendDocument", "document")
+_DISPLAYED = "PHOTO IMAGE VIDEO AUDIO VOICE ANIMATION FILE_REFERENCE MEDIA GIF MUSIC"
+"""What Telegram's errors call files that are not sent as documents."""
+
 SendReply = Callable[[Address, Reply], Awaitable[SentMessage]]
 
 
@@ -111,19 +114,7 @@ class Uploads:
 def _is_about_type(error: Rejected | NotPermitted) -> bool:
     """Return whether Telegram might accept the file as a document."""
     words = str(error).partition(":")[2].upper()
-    kinds = (
-        "PHOTO",
-        "IMAGE",
-        "VIDEO",
-        "AUDIO",
-        "VOICE",
-        "ANIMATION",
-        "FILE_REFERENCE",
-        "MEDIA",
-        "GIF",
-        "MUSIC",
-    )
-    return any(kind in words for kind in kinds) and "DOCUMENT" not in words
+    return any(kind in words for kind in _DISPLAYED.split()) and "DOCUMENT" not in words
 
 
 def _caption_fields(caption: str) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from channels.message import Address, Author, MessageDeleted, QuotedMessage
+from channels.message import Address, Attachment, Author, MessageDeleted, QuotedMessage
 from channels.settings import RoomSettings
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from gateway.conversations.message_frame import frame_message
 from gateway.conversations.room_context import CUT, MAX_TEXT_BYTES
 from gateway.store.accounts.deletion import delete_conversation
-from gateway.store.conversations import conversations, room_messages
+from gateway.store.conversations import conversations, messages, room_messages
 from gateway.store.conversations.room_messages import MAX_ROWS
 from gateway.store.turn_state import QueueMode
 from gateway.store.turns import turns
@@ -69,6 +69,19 @@ async def test_the_quoted_message_reaches_the_turn(database: Database) -> None:
     for one in (turn, direct):
         assert one.context is not None
         assert one.context["quoted"] == {"name": "Bob", "id": "8", "message": "77", "text": "the blue one"}
+
+
+async def test_the_files_of_the_quoted_message_reach_the_turn(database: Database) -> None:
+    """They follow the message's own files, unless the room has no context; the quote names them."""
+    harness = await open_ingress_harness(database)
+    own, other = (Attachment(name=f"{one}.pdf", media_type="text/plain", size=1, ref=one) for one in "ab")
+    quoted = QuotedMessage(author=BOB, text="", platform_id="77", attachments=(other,))
+    turn = await ask(harness, "compare them", attachments=(own,), quoted=quoted)
+    off = await ask(harness, "and now", quoted=quoted, context={"context_messages": 0})
+    async with database.read() as connection:
+        found = [await messages.list_attachments(connection, one.id) for one in (turn, off)]
+    assert [[file["ref"] for file in files] for files in found] == [["a", "b"], []]
+    assert (turn.context or {})["quoted"]["text"] == "[file: b.pdf]"
 
 
 @pytest.mark.parametrize(
