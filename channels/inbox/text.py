@@ -35,6 +35,25 @@ def append_links(text: str, links: Iterable[tuple[str | None, str | None]]) -> s
     return "\n".join(filter(None, (text, *described)))
 
 
+def insert_links(text: str, links: Iterable[tuple[int, int, str]]) -> str:
+    """Return a text with the addresses of its links, each behind the words that show it.
+
+    A link is an offset and a length in UTF-16 units, and an address, which is "" for none.
+    """
+    units = text.encode("utf-16-le", "surrogatepass")
+    for offset, length, url in sorted(links, reverse=True):
+        start, end = 2 * max(0, offset), 2 * max(0, offset + length)
+        shown = units[start:end].decode("utf-16-le", "replace").strip()
+        if url and not _shows(shown, url):
+            units = units[:end] + f" ({url})".encode("utf-16-le", "surrogatepass") + units[end:]
+    return units.decode("utf-16-le", "surrogatepass")
+
+
+def _shows(words: str, url: str) -> bool:
+    """Return whether the words are the address itself, as people write it."""
+    return words.rstrip("/") in {one.rstrip("/") for one in (url, url.partition("://")[2])}
+
+
 def to_number(value: object, default: float = 0.0) -> float:
     """Return a number that a platform gives as a number or as text, or a default for anything else."""
     try:

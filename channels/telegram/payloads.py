@@ -47,6 +47,7 @@ class MessageEntity(PayloadModel):
     offset: int = 0
     length: int = 0
     user: User | None = None
+    url: str = ""
 
 
 class File(PayloadModel):
@@ -179,6 +180,7 @@ class Message(Content):
     message_thread_id: int | None = None
     is_topic_message: bool = False
     is_automatic_forward: bool = False
+    forward_origin: dict[str, Any] | None = None
     direct_messages_topic: DirectMessagesTopic | None = None
     reply_to_message: ReplyTo | None = None
     external_reply: dict[str, Any] | None = None

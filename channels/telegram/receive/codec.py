@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pydantic import ValidationError
 
 from channels.inbox.commands import as_command
-from channels.inbox.text import clean
+from channels.inbox.text import append_forwarded, clean, insert_links
 from channels.message import (
     Address,
     Author,
@@ -174,6 +174,8 @@ def _message(
     if edited and message.location:
         return IgnoredUpdate(reason="a movement of a live location")
     text, mentioned = _without_mention(_text(message), message, bot)
+    if message.forward_origin:
+        text, mentioned = append_forwarded("", [_text(message)]), False
     command = commands.parse_slash(text)
     if command and command.bot_username and command.bot_username.lower() != bot.username.lower():
         return IgnoredUpdate(reason="a command for another bot")
@@ -236,7 +238,9 @@ def _user_author(user: payloads.User) -> Author:
 
 def _text(message: payloads.Content) -> str:
     emoji = message.sticker.emoji if message.sticker else None
-    return clean(message.text or message.caption or emoji or _describe_shared(message)).strip()
+    links = ((one.offset, one.length, one.url) for one in message.entities or message.caption_entities)
+    words = insert_links(message.text or message.caption, links)
+    return clean(words or emoji or _describe_shared(message)).strip()
 
 
 def _describe_shared(message: payloads.Content) -> str:

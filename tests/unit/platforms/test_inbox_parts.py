@@ -25,6 +25,7 @@ from channels.inbox.commands import parse_mentioned, parse_slash
 from channels.inbox.errors import rate_limit, require_id, status_error
 from channels.inbox.settings import PostedSettings
 from channels.inbox.signatures import hmac_sha256, is_hmac
+from channels.inbox.text import insert_links
 from channels.inbox.tokens import TokenCache
 from channels.inbox.updates import find_mention, make_update, parse_update
 from channels.message import Address, Attachment, Author, Command, IgnoredUpdate, Message
@@ -264,3 +265,11 @@ def test_each_command_of_the_gateway_is_one_where_commands_are_messages(
 ) -> None:
     """With a slash it takes arguments; a word after a mention is a command only if it is alone."""
     assert (parse_slash(text), parse_mentioned(text)) == (slash, mentioned)
+
+
+@pytest.mark.parametrize(
+    "links", [[(-5, 2, "u")], [(0, 10**9, "u")], [(5, -9, "u")], [(1, 1, "u"), (1, 1, "u"), (0, 2, "u")]]
+)
+def test_links_at_impossible_places_lose_no_word(links: list[tuple[int, int, str]]) -> None:
+    """Whatever a platform says where a link is, what the person wrote is in the text, in order."""
+    assert insert_links("one", links).replace(" (u)", "") == "one"
