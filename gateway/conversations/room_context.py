@@ -7,12 +7,12 @@ remembers the last row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from channels.message import Message, MessageDeleted, QuotedMessage
+from channels.message import Address, Attachment, Message, MessageDeleted, QuotedMessage
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from gateway.store.conversations import conversations, handover, room_messages
@@ -25,6 +25,9 @@ MAX_TEXT_BYTES = 4_000
 
 MAX_NAME = 200
 """Characters that are kept of a name or an id."""
+
+MAX_EARLIER_FILES = 5
+"""Files of the earlier messages of a thread that a turn gets, the newest of them."""
 
 CUT = " […]"
 
@@ -39,10 +42,14 @@ class ContextLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnContext:
-    """The context of a turn, and the position of the last message of the room that it contains."""
+    """The context of a turn, and the position of the last message of the room that it contains.
+
+    `files` are those of the quoted message and of the earlier messages of its thread.
+    """
 
     quoted: Mapping[str, Any] | None = None
     earlier: Sequence[Mapping[str, Any]] = ()
+    files: Sequence[Mapping[str, Any]] = ()
     position: int | None = None
 
     def encode(self) -> dict[str, Any] | None:
@@ -55,6 +62,20 @@ class TurnContext:
         return found or None
 
 
+def stored_files(files: Iterable[Attachment], address: Address) -> list[dict[str, Any]]:
+    """Return a message's files as they are stored, with the channel that downloads them (pure)."""
+    return [
+        {
+            "name": one.name,
+            "type": one.media_type,
+            "size": one.size,
+            "ref": one.ref,
+            "channel": address.channel,
+        }
+        for one in files
+    ]
+
+
 async def keep(connection: Connection, account: str, message: Message, *, kind: str = "message") -> None:
     """Keep a message of a room for the next turn there; its text and names are cut."""
     kept = RoomMessage(
@@ -65,6 +86,7 @@ async def keep(connection: Connection, account: str, message: Message, *, kind: 
         name=_cut_name(message.author.name),
         text=cut(_text_of(message), MAX_TEXT_BYTES),
         sent_at=message.sent_at.astimezone(UTC),
+        files=stored_files(message.attachments, message.address) or None,
     )
     await room_messages.add(connection, account, message.address.destination, message.key, kept)
 
@@ -125,7 +147,15 @@ async def collect(
     if limits.messages and thread.has_unseen:
         found = await _list_earlier(connection, thread.conversation, message, limits)
     earlier = _newest_within([one for _position, one in found], left)
-    return TurnContext(quoted=quoted, earlier=earlier, position=found[-1][0] if found else None)
+    files = [*(message.quoted.attachments if quoted and message.quoted else ())]
+    shown = [one for _position, one in found[len(found) - len(earlier) :]]
+    position = found[-1][0] if found else None
+    return TurnContext(
+        quoted=quoted,
+        earlier=earlier,
+        files=_merge_files(stored_files(files, message.address), _files_of(message.address, shown)),
+        position=position,
+    )
 
 
 async def mark_seen(connection: Connection, conversation: Conversation, context: TurnContext) -> None:
@@ -215,6 +245,18 @@ def _newest_within(messages: Sequence[RoomMessage], size: int) -> list[dict[str,
         size -= size_of(shown)
         chosen.append(shown)
     return chosen[::-1]
+
+
+def _files_of(address: Address, earlier: Sequence[RoomMessage]) -> list[Mapping[str, Any]]:
+    """Return the newest files of a thread's earlier messages; none outside of a thread (pure)."""
+    thread = address.thread
+    in_thread = (one for one in earlier if thread and thread in {one.thread, one.platform_id})
+    return [file for one in in_thread for file in one.files or ()][-MAX_EARLIER_FILES:]
+
+
+def _merge_files(*groups: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return files without the repetitions: people may reply to a message of their thread (pure)."""
+    return list({str(file["ref"]): file for files in groups for file in files}.values())
 
 
 def _shown(message: RoomMessage) -> dict[str, Any]:

@@ -48,20 +48,6 @@ class InboundMessage:
             edited=True if isinstance(update, Message) and update.edited else None,
         ).encode()
 
-    def stored_attachments(self, channel: str, *, with_quoted: bool) -> list[dict[str, Any]]:
-        """Return the files as messages of this channel record store them, and those of a quoted message."""
-        quoted = self.update.quoted if with_quoted and isinstance(self.update, Message) else None
-        return [
-            {
-                "name": one.name,
-                "type": one.media_type,
-                "size": one.size,
-                "ref": one.ref,
-                "channel": channel,
-            }
-            for one in (*self.attachments, *(quoted.attachments if quoted else ()))
-        ]
-
     @property
     def author(self) -> Author:
         """Return the sender."""

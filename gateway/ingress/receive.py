@@ -25,7 +25,7 @@ from delivery.fair_gate import working_for
 from gateway.conversations import room_context
 from gateway.conversations.approvals import Approvals
 from gateway.conversations.notices import post_notice
-from gateway.conversations.room_context import TurnContext
+from gateway.conversations.room_context import TurnContext, stored_files
 from gateway.conversations.submissions import queue_policy
 from gateway.conversations.submissions.full_queues import FullQueues, render_refusal
 from gateway.conversations.submissions.received import delete_message
@@ -240,7 +240,7 @@ class UpdateHandler:
             text=inbound.text,
             asker=inbound.author.id,
             asker_name=inbound.author.name,
-            attachments=inbound.stored_attachments(context.record.id, with_quoted=before.quoted is not None),
+            attachments=[*stored_files(inbound.attachments, inbound.address), *before.files],
             platform_id=inbound.update.platform_id,
             origin=inbound.origin(str(context.record.config["kind"])),
             context=before.encode(),

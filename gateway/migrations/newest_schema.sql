@@ -326,8 +326,8 @@ CREATE TABLE "inputs" (
 	text TEXT NOT NULL,
 	account VARCHAR(40) NOT NULL,
 	CONSTRAINT pk_inputs PRIMARY KEY (turn, place),
-	CONSTRAINT fk_inputs_turn_turns FOREIGN KEY(turn) REFERENCES turns (id) ON DELETE CASCADE,
-	CONSTRAINT uq_inputs_source UNIQUE (source)
+	CONSTRAINT uq_inputs_source UNIQUE (source),
+	CONSTRAINT fk_inputs_turn_turns FOREIGN KEY(turn) REFERENCES turns (id) ON DELETE CASCADE
 );
 
 CREATE TABLE installations (
@@ -466,8 +466,8 @@ CREATE TABLE "messages" (
 	created_at DATETIME NOT NULL,
 	account VARCHAR(40) NOT NULL,
 	CONSTRAINT pk_messages PRIMARY KEY (position),
-	CONSTRAINT fk_messages_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE,
-	CONSTRAINT uq_messages_id UNIQUE (id)
+	CONSTRAINT uq_messages_id UNIQUE (id),
+	CONSTRAINT fk_messages_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE
 );
 
 CREATE TABLE "outbox" (
@@ -480,8 +480,8 @@ CREATE TABLE "outbox" (
 	created_at DATETIME NOT NULL,
 	account VARCHAR(40) NOT NULL,
 	CONSTRAINT pk_outbox PRIMARY KEY (event_id),
-	CONSTRAINT fk_outbox_conversation_streams FOREIGN KEY(conversation) REFERENCES streams (conversation) ON DELETE CASCADE,
-	CONSTRAINT uq_outbox_conversation_n UNIQUE (conversation, n)
+	CONSTRAINT uq_outbox_conversation_n UNIQUE (conversation, n),
+	CONSTRAINT fk_outbox_conversation_streams FOREIGN KEY(conversation) REFERENCES streams (conversation) ON DELETE CASCADE
 );
 
 CREATE TABLE "pairings" (
@@ -547,7 +547,7 @@ CREATE TABLE room_messages (
 	name VARCHAR(200) NOT NULL,
 	text TEXT NOT NULL,
 	sent_at DATETIME NOT NULL,
-	created_at DATETIME NOT NULL,
+	created_at DATETIME NOT NULL, files JSON,
 	CONSTRAINT fk_room_messages_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
 	CONSTRAINT uq_room_messages_room_event_key UNIQUE (room, event_key)
 );

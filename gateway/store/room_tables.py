@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKey, Index, String, Table, Text, UniqueConstraint
+from sqlalchemy import JSON, Column, ForeignKey, Index, String, Table, Text, UniqueConstraint
 
 from delivery.database.engine import metadata
 from delivery.database.tables import BigKey, UtcDateTime
@@ -20,6 +20,7 @@ room_messages = Table(
     Column("author", String(200), nullable=False),
     Column("name", String(200), nullable=False),
     Column("text", Text, nullable=False),
+    Column("files", JSON(none_as_null=True)),
     Column("sent_at", UtcDateTime, nullable=False),
     Column("created_at", UtcDateTime, nullable=False, index=True),
     UniqueConstraint("room", "event_key"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -33,6 +34,7 @@ class RoomMessage:
     name: str
     text: str
     sent_at: datetime
+    files: Sequence[Mapping[str, Any]] | None = None
 
 
 _COLUMNS = [room_messages.c[name] for name in RoomMessage.__dataclass_fields__]

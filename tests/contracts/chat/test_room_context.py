@@ -84,6 +84,25 @@ async def test_the_files_of_the_quoted_message_reach_the_turn(database: Database
     assert (turn.context or {})["quoted"]["text"] == "[file: b.pdf]"
 
 
+async def test_the_files_of_a_thread_reach_its_next_turn_once(database: Database) -> None:
+    """Those of the message that opened it, and of later ones; a file of the room is named only."""
+    harness = await open_ingress_harness(database)
+    a, b, c, d = (Attachment(name=f"{one}.pdf", media_type="text/plain", size=1, ref=one) for one in "abcd")
+    thread = harness.address(thread="77")
+    quoted = QuotedMessage(author=CAT, text="", platform_id="78", attachments=(c,))
+    await say(harness, "in the room", by=BOB, attachments=(a,))
+    await say(harness, "", by=BOB, address=thread, platform_id="77", attachments=(b,))
+    await say(harness, "and this", by=CAT, address=thread, platform_id="78", attachments=(c,))
+    asked: dict[str, Any] = {"mentions_bot": True, "address": thread, "platform_id": "79", "quoted": quoted}
+    await harness.send_message("compare", **in_group(**asked, attachments=(d,)))
+    await harness.send_message("again", **in_group(mentions_bot=True, address=thread, platform_id="80"))
+    last = await ask(harness, "what is in the room")
+    found = [*await _open_turns(harness, thread), last]
+    async with database.read() as connection:
+        files = [await messages.list_attachments(connection, one.id) for one in found]
+    assert [[file["ref"] for file in of_turn] for of_turn in files] == [["d", "c", "b"], [], []]
+
+
 @pytest.mark.parametrize(
     "messages", [MAX_ROWS + 20, pytest.param(10_000, marks=pytest.mark.exhaustive)], ids=["some", "10000"]
 )

@@ -1,0 +1,35 @@
+"""Questions of a group about an earlier file: in its thread at Slack, in a reply at Telegram."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bot_messages import wait_for_bot_message
+from channels.slack.simulator.run import simulate as simulate_slack
+from channels.telegram.simulator import simulate as simulate_telegram
+from gateway_process import channel_env, gateway
+
+ROOM = "C0ROOM"
+GROUP = -1_000_000_004_712
+QUESTION = "!cat inbox/report.txt"
+
+
+async def test_a_thread_below_a_file_is_about_the_file(tmp_path: Path) -> None:
+    """The agent has the file that opened the thread, although that message was not for the bot."""
+    async with simulate_slack() as platform:
+        platform.world.trigger_seconds = platform.poster.timeout = 60.0
+        async with gateway(tmp_path / "data", env=channel_env("slack", platform.settings())):
+            file = await platform.send_file(ROOM, b"pigeon", name="report.txt", media_type="text/plain")
+            await platform.say(ROOM, f"<@U0BOT> {QUESTION}", thread=file)
+            answer = await wait_for_bot_message(platform, "pigeon", room=ROOM)
+    assert answer.thread == file
+
+
+async def test_a_reply_to_a_file_is_about_the_file(tmp_path: Path) -> None:
+    """The agent has the file of the message that is replied to."""
+    async with simulate_telegram() as platform:
+        await platform.group(GROUP)
+        async with gateway(tmp_path / "data", env=channel_env("telegram", platform.settings(allow=["*"]))):
+            file = await platform.send_file(GROUP, b"pigeon", name="report.txt", user=7)
+            await platform.say(GROUP, f"@dovecote_bot {QUESTION}", user=8, reply_to=file)
+            await wait_for_bot_message(platform, "pigeon", room=GROUP)
