@@ -287,6 +287,23 @@ def test_a_long_line_is_cut_outside_of_links_code_and_emphasis(marked: str, befo
     """A part shows no raw markup while there is another place to cut."""
     line = f"{'many words ' * 12}"[:before].rstrip() + f" {marked} " + "and others " * 20
     assert [part for part in split(line, 100) if marked in part], split(line, 100)
+    assert not set("*_~`[]\\") & set("".join(map(_shown_text, split(line, 100)))), split(line, 100)
+
+
+def _shown_text(part: str) -> str:
+    """Return the text of a part that is in no link, code or emphasis."""
+    blocks = [block for block in parse(part) if isinstance(block, Paragraph)]
+    return "".join(one.text for block in blocks for one in block.children if isinstance(one, Text))
+
+
+@pytest.mark.parametrize(
+    "start", ["- not", "* * *", "***", "---", "===", "# no", "> no", "+ no", "1. no", "~~~ no"]
+)
+def test_a_part_that_begins_like_a_block_is_still_text(start: str) -> None:
+    """Words that begin a line after a cut stay words of a paragraph."""
+    for number in range(40, 60):
+        parts = split("x" * number + f" {start} " + "words " * 40, 64)
+        assert {type(block) for part in parts for block in parse(part)} == {Paragraph}
 
 
 def test_emphasis_that_is_longer_than_a_part_is_cut_between_words() -> None:
