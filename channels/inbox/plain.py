@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from channels.markup import (
+from channels.commonmark.markup import (
     Block,
     CodeSpan,
     Fence,

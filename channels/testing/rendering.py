@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channels.markup import parse, split
+from channels.commonmark.markup import parse, split
 from channels.port import ChannelPlugin
 from channels.testing.documents import HOSTILE, documents
 from channels.testing.line_counter import count_lines

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from channels.commonmark.markup import split
 from channels.errors import (
     Ambiguous,
     ChannelError,
@@ -20,7 +21,6 @@ from channels.errors import (
     Unreachable,
     Unsupported,
 )
-from channels.markup import split
 from channels.message import Address, Button, ButtonPress, File, Message, Reply
 from channels.port import ChannelFeature, ChannelPlugin, Connection, Sender
 from channels.supervision import open_channel

@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from channels.commonmark.markup import split
 from channels.errors import Ambiguous, ChannelError, RateLimited, Unreachable
-from channels.markup import split
 from channels.message import Address, DraftText, Reply
 from channels.port import ChannelFeature, ChannelLimits
 from delivery.chat import draft_store

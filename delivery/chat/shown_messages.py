@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from channels.markup import close_fence, split
+from channels.commonmark.markup import close_fence, split
 from channels.port import ChannelLimits
 from delivery.database.engine import Database
 from delivery.database.tables import OPEN_DELIVERIES

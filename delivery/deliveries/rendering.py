@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from channels.markup import close_fence, split
+from channels.commonmark.markup import close_fence, split
 from channels.message import Address, Button
 from channels.port import ChannelLimits
 from delivery.deliveries.job_message import JOB_STATES, render_job

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
-from channels.markup import (
+from channels.commonmark.markup import (
     Block,
     CodeSpan,
     Fence,

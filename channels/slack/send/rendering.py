@@ -12,12 +12,12 @@ from slack_sdk.models.blocks import (
     SectionBlock,
 )
 
+from channels.commonmark.splitting import split
 from channels.inbox.text import clean
 from channels.message import Address, Button, Reply
 from channels.slack import payloads
 from channels.slack import text as slack_text
 from channels.slack.send import markup
-from channels.splitting import split
 
 TEXT_LIMIT = 4000
 SECTION_LIMIT = 3000

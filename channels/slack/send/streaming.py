@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
+from channels.commonmark.splitting import split
 from channels.errors import Ambiguous, NotPermitted, Rejected, Undeliverable
 from channels.inbox.text import clean
 from channels.message import Address, DraftText, Reply, RoomKind, SentMessage
@@ -22,7 +23,6 @@ from channels.slack.errors import error_code
 from channels.slack.send import markup
 from channels.slack.send.rendering import TEXT_LIMIT
 from channels.slack.thread_locations import TEAM_PREFIX
-from channels.splitting import split
 
 STREAM_PREFIX = "stream:"
 STARTED_PREFIX = f"{RECENT_PREFIX}stream:"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from channels.markup import (
+from channels.commonmark.markup import (
     Block,
     CodeSpan,
     Fence,

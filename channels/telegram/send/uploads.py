@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from channels.commonmark.markup import split
 from channels.errors import NotPermitted, Rejected
 from channels.inbox.calls import ensure_accepted
 from channels.inbox.text import replace_surrogates
-from channels.markup import split
 from channels.message import Address, File, Reply, SentMessage
 from channels.receiving.bounded_dict import BoundedDict
 from channels.telegram.api import Api, parse_sent

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from channels.markup import (
+from channels.commonmark.markup import (
     Block,
     CodeSpan,
     Fence,

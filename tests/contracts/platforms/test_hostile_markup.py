@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from channels.markup import (
+from channels.commonmark.markup import (
     parse,
     split,
 )
-from channels.splitting import MAX_PARSED_LENGTH
+from channels.commonmark.splitting import MAX_PARSED_LENGTH
 from channels.testing.documents import HOSTILE
 from channels.testing.line_counter import count_lines
 from repetitions import exhaustive

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channels.markup import (
+from channels.commonmark.markup import (
     Block,
     CodeSpan,
     Fence,
@@ -27,7 +27,7 @@ from channels.markup import (
     parse,
     split,
 )
-from channels.splitting import MAX_PARSED_LENGTH
+from channels.commonmark.splitting import MAX_PARSED_LENGTH
 from channels.testing.documents import documents
 from text_checks import holds_in_order, packed, utf16
 
@@ -309,3 +309,22 @@ def test_a_part_that_begins_like_a_block_is_still_text(start: str) -> None:
 def test_emphasis_that_is_longer_than_a_part_is_cut_between_words() -> None:
     """Where no other place is left, the words stay whole."""
     assert all(part.endswith("word") for part in split(f"**{'word ' * 100}word", 64))
+
+
+@pytest.mark.parametrize("mark", ["*", "**", "_", "__", "~~", "`", "``"])
+@pytest.mark.parametrize("prefix", ["", "> "])
+def test_emphasis_that_is_longer_than_a_part_continues_in_the_next(mark: str, prefix: str) -> None:
+    """Each part closes the emphasis, and the next one opens it again; what follows is plain."""
+    text = f"{prefix}before {mark}{'inside ' * 100}end{mark} {'after ' * 100}"
+    parts = split(text, 80)
+    plain = " ".join(_shown_text(part.removeprefix(prefix)) for part in parts).split()
+    everything = " ".join(words_of(parse(part)) for part in parts).split()
+    assert max(map(len, parts)) <= 80
+    assert (plain, len(everything)) == (["before", *["after"] * 100], 202)
+
+
+@pytest.mark.parametrize("text", ["\\*no *{}end\\* {}", "2 * 3 {} * 4 {}", "** no {}** {}", "a_b {}c_d {}"])
+def test_signs_that_are_no_emphasis_are_not_repeated(text: str) -> None:
+    """A cut between them adds none."""
+    source = text.format("word " * 60, "more " * 60)
+    assert packed("".join(split(source, 80))) == packed(source)

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from channels.markup import Fence
-from channels.markup import parse as parse_markup
+from channels.commonmark.markup import Fence
+from channels.commonmark.markup import parse as parse_markup
 from channels.port import ChannelFeature, ChannelLimits
 from chat_deliveries import chat_delivery
 from delivery.chat.rate_limit import RateLimiter

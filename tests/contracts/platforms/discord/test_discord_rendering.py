@@ -18,6 +18,7 @@ from discord import RateLimited as RateLimitedByDiscord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from channels.commonmark.markup import split
 from channels.discord import commands, permissions, plugin, text
 from channels.discord.errors import translate_error
 from channels.discord.rest import MAX_BUCKET_SECONDS, RefusingBucket
@@ -27,7 +28,6 @@ from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
 from channels.errors import NotPermitted, RateLimited, Rejected, Undeliverable
 from channels.inbox.text import clean
-from channels.markup import split
 from channels.message import Address, Button, ButtonPress, Command, File, Reply, StatusReaction
 from channels.port import Connection
 from channels.testing.connections import UpdateRecorder, open_connection, receiving

@@ -2,7 +2,8 @@
 
 A block that is too long itself is cut inside: a list between its items, a table between its rows (the header
 is repeated), a code fence between its lines (closed and reopened with its info string), a paragraph between
-lines, otherwise between words, and a word between the characters that people see. Only white space is lost.
+lines, otherwise between words (emphasis is closed and reopened), and a word between the characters that
+people see. Only white space is lost.
 Sizes are added up line by line, so `measure` must satisfy measure(a + b) == measure(a) + measure(b), and must
 never be less than len.
 
@@ -13,7 +14,6 @@ hostile text and blocks the event loop, so longer texts are only scanned for fen
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +21,9 @@ from itertools import pairwise
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+
+from channels.commonmark.characters import between_characters
+from channels.commonmark.inline_spans import MAX_MARKS, continue_spans, hide_spans, marked_spans
 
 MIN_LIMIT = 16
 """The smallest limit accepted; a shorter part cannot hold a fence with a word in it."""
@@ -30,22 +33,12 @@ MAX_PARSED_LENGTH = 32_768
 TABLE_FRAME = 8
 """The size of the code fence in which platforms without tables show one."""
 
-MAX_MARKS = 16
-"""Code points of one visible character, such as an emoji of a family, that are kept together."""
-
-_JOINER = "\u200d"
 _LEAVES = {"paragraph_open", "heading_open", "fence", "code_block", "hr", "table_open"}
 _CODE = {"fence", "code_block"}
 _OPENING = re.compile(r"(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t]){0,20}(`{3,}+(?=[^`]*$)|~{3,}+)(.*)")
 _MARKER = re.compile(r"[ \t>]*(?:[-+*]|\d{1,9}[.)])(?:\s|$)")
 _QUOTED = re.compile(r"[ ]{0,3}(?:>[ ]?){1,20}")
 _STARTS_BLOCK = re.compile(r"#{1,6}(?:\s|$)|[-+*](?:\s|$)|[-_*=][-_*= \t]*+$|>|`{3,}+[^`]*+$|~{3}|\|")
-_INLINE = re.compile(
-    r"(?<!`)(`{1,3})(?!`)[^`]++\1(?!`)|\[[^\[\]]++\]\([^()]++\)|~~(?=\S)[^~]++~~|\*\*(?=\S)[^*]++\*\*"
-    r"|(?<![\w*])\*(?=\S)[^*]++\*|(?<!\w)(__|_)(?=\S)[^_]++\2(?!\w)"
-)
-"""Code, links and emphasis. Each attempt ends at the next such sign, so that all of them take linear time."""
-
 _NUMBER = re.compile(r"(\d{1,9})([.)](?:\s|$))")
 
 
@@ -308,9 +301,15 @@ class _Packer:
         quoted = _QUOTED.match(line)
         prefix = quoted.group() if quoted and self._measure(quoted.group()) <= self._limit // 4 else ""
         limit = self._limit - self._measure(prefix) - 1
-        for number, piece in enumerate(self._cut(line[len(prefix) :], limit, at_words=True)):
+        for number, piece in enumerate(self._cut_at_words(line[len(prefix) :], limit)):
             self.flush()
             self._add(prefix + (_escape_block_start(piece) if number else piece))
+
+    def _cut_at_words(self, line: str, limit: int) -> Iterator[str]:
+        """Yield pieces of a line that fit `limit`; emphasis that is cut is closed and opened again."""
+        spans = marked_spans(line) if self._measure(line) > limit else []
+        pieces = self._cut(line, limit - (MAX_MARKS if spans else 0), at_words=True)
+        return continue_spans(line, spans, pieces)
 
     def _cut(self, line: str, limit: int, *, at_words: bool) -> Iterator[str]:
         """Yield pieces of a line that fit `limit`; a character wider than that is yielded alone."""
@@ -327,7 +326,7 @@ class _Packer:
             if space > 0:
                 window = window[: space + 1]
             elif more:
-                window = line[position : _between_characters(line, position, position + len(window))]
+                window = line[position : between_characters(line, position, position + len(window))]
             position += len(window)
             yield window.strip(" ") if at_words and position > len(window) else window
 
@@ -335,34 +334,9 @@ class _Packer:
 def _last_space(line: str, begin: int, size: int) -> int:
     """Return the last space of a window, outside of links, code and emphasis if one is; -1 if too early."""
     around = line[begin : begin + 2 * size]
-    outside = _INLINE.sub(lambda found: "x" * len(found[0]), around)[:size].rfind(" ")
+    outside = hide_spans(around)[:size].rfind(" ")
     last = around[:size].rfind(" ")
     return outside if outside > size // 4 else last if last > size // 2 else -1
-
-
-def _between_characters(line: str, begin: int, end: int) -> int:
-    """Return where to cut, at most `MAX_MARKS` before `end`, so that no character that people see is cut."""
-    for position in range(end, max(begin, end - MAX_MARKS), -1):
-        if not _is_inside_character(line, begin, position):
-            return position
-    return end
-
-
-def _is_inside_character(line: str, begin: int, position: int) -> bool:
-    """Return whether a cut separates a mark, a joined emoji or half of a flag from what it belongs to."""
-    after = line[position]
-    if unicodedata.category(after).startswith("M") or _JOINER in {after, line[position - 1]}:
-        return True
-    if "\U0001f3fb" <= after <= "\U0001f3ff":  # the colour of a skin
-        return True
-    letters = position
-    while letters > begin and _is_flag_letter(after) and _is_flag_letter(line[letters - 1]):
-        letters -= 1
-    return (position - letters) % 2 == 1
-
-
-def _is_flag_letter(one: str) -> bool:
-    return "\U0001f1e6" <= one <= "\U0001f1ff"
 
 
 def _fence_of(token: Token) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from typing import Literal
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from channels.splitting import closes, last_fence, split
+from channels.commonmark.splitting import closes, last_fence, split
 
 __all__ = [
     "Block",

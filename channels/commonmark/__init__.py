@@ -1,0 +1,1 @@
+"""CommonMark: parsed into blocks for the renderers, and cut into messages."""
