@@ -15,6 +15,7 @@ from typing import Literal
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from channels.commonmark.bare_urls import keep_bare_urls
 from channels.commonmark.splitting import closes, last_fence, split
 
 __all__ = [
@@ -184,7 +185,7 @@ def _is_plain(text: str) -> bool:
 @cache
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": MAX_NESTING})
-    return parser.enable(["table", "strikethrough"]).disable("reference")
+    return keep_bare_urls(parser.enable(["table", "strikethrough"]).disable("reference"))
 
 
 def _outermost_blocks(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:

@@ -28,6 +28,7 @@ FOREIGN: dict[str, str] = {
     "channels/github/send/markup.py": "_AUTOLINK _MENTION",
     "channels/inbox/code.py": "_FENCE _RUN",
     "channels/inbox/updates.py": "find_mention",
+    "channels/commonmark/bare_urls.py": "_REST",
     "channels/commonmark/inline_spans.py": "_INLINE _MARK",
     "channels/message.py": "_KEYCAP",
     "channels/slack/installations.py": "_ID _STATE",

@@ -323,6 +323,29 @@ def test_emphasis_that_is_longer_than_a_part_continues_in_the_next(mark: str, pr
     assert (plain, len(everything)) == (["before", *["after"] * 100], 202)
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("see https://ex.org/a_b/__init__.py now", ["see https://ex.org/a_b/__init__.py now"]),
+        ("**http://ex.org/_a_/b**", [("strong", "http://ex.org/_a_/b")]),
+        ("*(HTTPS://ex.org/x_(y)_z).*", [("emphasis", "(HTTPS://ex.org/x_(y)_z).")]),
+        ("https://ex.org/a\\_b?c=_d_&amp;e, _f_", ["https://ex.org/a_b?c=_d_&e, ", ("emphasis", "f")]),
+        ("nohttps://__a__", ["nohttps://", ("strong", "a")]),
+        ("https://ex.org/，**a**", ["https://ex.org/，", ("strong", "a")]),
+        ("https://", ["https://"]),
+    ],
+)
+def test_an_address_in_a_text_is_no_markup(text: str, shown: list[object]) -> None:
+    """It ends before signs that belong to the text around it, and before letters beyond ASCII."""
+    (paragraph,) = parse(text)
+    assert isinstance(paragraph, Paragraph)
+    assert [
+        (one.style, _inline_words(one)) if isinstance(one, StyledText) else _inline_words(one)
+        for one in paragraph.children
+        if _inline_words(one)
+    ] == shown
+
+
 @pytest.mark.parametrize("text", ["\\*no *{}end\\* {}", "2 * 3 {} * 4 {}", "** no {}** {}", "a_b {}c_d {}"])
 def test_signs_that_are_no_emphasis_are_not_repeated(text: str) -> None:
     """A cut between them adds none."""
