@@ -183,7 +183,7 @@ class Message(Content):
     forward_origin: dict[str, Any] | None = None
     direct_messages_topic: DirectMessagesTopic | None = None
     reply_to_message: ReplyTo | None = None
-    external_reply: dict[str, Any] | None = None
+    external_reply: Content | None = None
     quote: Content | None = None
     forum_topic_reopened: dict[str, Any] | None = None
     migrate_to_chat_id: int | None = None

@@ -273,7 +273,7 @@ def _shown(message: RoomMessage) -> dict[str, Any]:
 
 def _quoted(message: Message, size: int) -> dict[str, Any] | None:
     quoted = message.quoted
-    if quoted is None or not (quoted.text or quoted.platform_id):
+    if quoted is None or not (quoted.text or quoted.platform_id or quoted.attachments):
         return None
     shown = {"name": _cut_name(quoted.author.name), "id": _cut_name(quoted.author.id)}
     if quoted.author.is_bot:

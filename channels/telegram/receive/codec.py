@@ -286,8 +286,9 @@ def _without_mention(text: str, message: payloads.Message, bot: Bot) -> tuple[st
 def _quoted(message: payloads.Message, bot: Bot) -> QuotedMessage | None:
     """Return the message that is replied to with its files, or the part of it that the user chose."""
     replied = message.reply_to_message
-    if message.external_reply and message.quote:  # of another chat
-        return QuotedMessage(author=Author(id=""), text=_text(message.quote), platform_id="")
+    if other := message.external_reply:  # of another chat
+        text, files = _text(message.quote or other), attachments(other)
+        return QuotedMessage(author=Author(id=""), text=text, attachments=files)
     if replied is None or replied.forum_topic_created is not None:
         return None
     author, text = _author(replied) or Author(id=""), _text(message.quote or replied)

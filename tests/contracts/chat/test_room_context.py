@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -72,15 +73,16 @@ async def test_the_quoted_message_reaches_the_turn(database: Database) -> None:
 
 
 async def test_the_files_of_the_quoted_message_reach_the_turn(database: Database) -> None:
-    """They follow the message's own files, unless the room has no context; the quote names them."""
+    """They follow the message's own files, unless the room has no context. One of another chat has no id."""
     harness = await open_ingress_harness(database)
     own, other = (Attachment(name=f"{one}.pdf", media_type="text/plain", size=1, ref=one) for one in "ab")
     quoted = QuotedMessage(author=BOB, text="", platform_id="77", attachments=(other,))
     turn = await ask(harness, "compare them", attachments=(own,), quoted=quoted)
     off = await ask(harness, "and now", quoted=quoted, context={"context_messages": 0})
+    foreign = await ask(harness, "and this", quoted=replace(quoted, author=Author(id=""), platform_id=""))
     async with database.read() as connection:
-        found = [await messages.list_attachments(connection, one.id) for one in (turn, off)]
-    assert [[file["ref"] for file in files] for files in found] == [["a", "b"], []]
+        found = [await messages.list_attachments(connection, one.id) for one in (turn, off, foreign)]
+    assert [[file["ref"] for file in files] for files in found] == [["a", "b"], [], ["b"]]
     assert (turn.context or {})["quoted"]["text"] == "[file: b.pdf]"
 
 
