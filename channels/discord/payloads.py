@@ -62,20 +62,26 @@ class Content(PayloadModel):
     embeds: Any = None
 
 
-class ReferencedMessage(Content):
-    """The message that is replied to."""
-
-    id: Id | None = None
-    author: User | None = None
-
-
 class MessageSnapshot(PayloadModel):
     """A message as it was when it was forwarded; Discord does not say who wrote it."""
 
     message: Content
 
 
-class Message(Content):
+class PostedContent(Content):
+    """What a message holds, with the messages that it forwards."""
+
+    message_snapshots: tuple[MessageSnapshot, ...] = ()
+
+
+class ReferencedMessage(PostedContent):
+    """The message that is replied to."""
+
+    id: Id | None = None
+    author: User | None = None
+
+
+class Message(PostedContent):
     """A message; the event handler adds `channel`, and `own_role` if the message mentions roles."""
 
     id: Id
@@ -87,7 +93,6 @@ class Message(Content):
     webhook_id: Id | None = None
     edited_timestamp: str | None = None
     mentions: tuple[User, ...] = ()
-    message_snapshots: tuple[MessageSnapshot, ...] = ()
     referenced_message: ReferencedMessage | None = None
     channel: Channel | None = None
     own_role: Id | None = None

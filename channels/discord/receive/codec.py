@@ -160,11 +160,9 @@ def _parse_command(text: str, *, addressed: bool) -> tuple[str, str] | None:
 def _message(
     message: payloads.Message, context: _EventContext, text: str, *, mentioned: bool, edited: bool = False
 ) -> Message | IgnoredUpdate:
-    forwarded = [one.message for one in message.message_snapshots]
-    files = [*message.attachments, *(file for one in forwarded for file in one.attachments)]
-    attachments = _attachments(message.channel_id, message.id, files)
+    attachments = _attachments(message.channel_id, message.id, message)
     text = "\n".join(filter(None, (text, _describe_shared(message))))
-    text = append_forwarded(text, map(_full_text, forwarded))
+    text = append_forwarded(text, _forwarded_texts(message))
     text = "\n\n".join(filter(None, (_title_of_post(message), text)))
     if not text and not attachments and not mentioned:
         return IgnoredUpdate(
@@ -196,8 +194,8 @@ def _quoted(replied: payloads.ReferencedMessage | None, channel_id: str, bot: Bo
     if replied is None or replied.id is None:
         return None
     author = _author(replied.author, None) if replied.author else Author(id="")
-    files = _attachments(channel_id, replied.id, replied.attachments if author.id != bot.id else ())
-    text = _full_text(replied)
+    files = _attachments(channel_id, replied.id, replied) if author.id != bot.id else ()
+    text = append_forwarded(_full_text(replied), _forwarded_texts(replied))
     return QuotedMessage(author=author, text=text, platform_id=replied.id, attachments=files)
 
 
@@ -370,10 +368,13 @@ def _text_of(media: object) -> str:
     return clean(mapping(media).get("text"))
 
 
-def _attachments(
-    channel_id: str, message_id: str, files: Iterable[payloads.Attachment]
-) -> tuple[Attachment, ...]:
-    """Return a message's attachments; `ref` names the message, because file URLs expire."""
+def _forwarded_texts(message: payloads.PostedContent) -> Iterable[str]:
+    return (_full_text(one.message) for one in message.message_snapshots)
+
+
+def _attachments(channel_id: str, message_id: str, message: payloads.PostedContent) -> tuple[Attachment, ...]:
+    """Return the files of a message and of what it forwards; `ref` names the message: file URLs expire."""
+    contents = (message, *(one.message for one in message.message_snapshots))
     return tuple(
         Attachment(
             name=bare_file_name(file.filename, otherwise=f"file-{file.id}"),
@@ -381,5 +382,6 @@ def _attachments(
             size=max(0, file.size),
             ref=f"{channel_id}/{message_id}/{file.id}",
         )
-        for file in files
+        for content in contents
+        for file in content.attachments
     )
