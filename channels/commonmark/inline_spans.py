@@ -11,10 +11,10 @@ MAX_MARKS = 6
 """Most characters that `continue_spans` adds to a piece: a mark of three at both ends."""
 
 _INLINE = re.compile(
-    r"(?<!`)(`{1,3})(?!`)[^`]++\1(?!`)|\[[^\[\]]++\]\([^()]++\)|~~(?=\S)[^~]++~~|\*\*(?=\S)[^*]++\*\*"
+    r"https?://[^\s<>]++|(?<!`)(`{1,3})(?!`)[^`]++\1(?!`)|\[[^\[\]]++\]\([^()]++\)|~~(?=\S)[^~]++~~|\*\*(?=\S)[^*]++\*\*"
     r"|(?<![\w*])\*(?=\S)[^*]++\*|(?<!\w)(__|_)(?=\S)[^_]++\2(?!\w)"
 )
-"""Code, links and emphasis. Each attempt ends at the next such sign, so that all of them take linear time."""
+"""Addresses, code, links, emphasis. Each attempt ends at the next such sign, so all take linear time."""
 
 _MARK = re.compile(r"`{1,3}|~~|\*\*?|__?")
 

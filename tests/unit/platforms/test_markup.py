@@ -346,7 +346,10 @@ def test_an_address_in_a_text_is_no_markup(text: str, shown: list[object]) -> No
     ] == shown
 
 
-@pytest.mark.parametrize("text", ["\\*no *{}end\\* {}", "2 * 3 {} * 4 {}", "** no {}** {}", "a_b {}c_d {}"])
+@pytest.mark.parametrize(
+    "text",
+    ["\\*no *{}end\\* {}", "2 * 3 {} * 4 {}", "** no {}** {}", "a_b {}c_d {}", "http://a/_b {}http://a/_ {}"],
+)
 def test_signs_that_are_no_emphasis_are_not_repeated(text: str) -> None:
     """A cut between them adds none."""
     source = text.format("word " * 60, "more " * 60)
