@@ -248,15 +248,19 @@ def _newest_within(messages: Sequence[RoomMessage], size: int) -> list[dict[str,
 
 
 def _files_of(address: Address, earlier: Sequence[RoomMessage]) -> list[Mapping[str, Any]]:
-    """Return the newest files of a thread's earlier messages; none outside of a thread (pure)."""
+    """Return the newest files of a thread's earlier messages; none outside of a thread (pure).
+
+    `earlier`: nobody gets a notice if the file cannot be fetched.
+    """
     thread = address.thread
     in_thread = (one for one in earlier if thread and thread in {one.thread, one.platform_id})
-    return [file for one in in_thread for file in one.files or ()][-MAX_EARLIER_FILES:]
+    files = [file for one in in_thread for file in one.files or ()][-MAX_EARLIER_FILES:]
+    return [{**file, "earlier": True} for file in files]
 
 
 def _merge_files(*groups: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return files without the repetitions: people may reply to a message of their thread (pure)."""
-    return list({str(file["ref"]): file for files in groups for file in files}.values())
+    return list({str(file["ref"]): file for files in reversed(groups) for file in files}.values())
 
 
 def _shown(message: RoomMessage) -> dict[str, Any]:

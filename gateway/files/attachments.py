@@ -253,7 +253,7 @@ class AttachmentFetcher:
             self._checkpoint("file.fetched")
             path = await self._write_to_inbox(environment, row, kind, content)
         except (NotFetched, StorageFull, DeliveryError, OSError) as error:
-            await self._record_failure(turn, row, str(error))
+            await self._record_failure(turn, row, str(error), is_reported=not attachment.get("earlier"))
             return
         finally:
             self._reserved_paths.discard((environment.workspace or "", row.path))
@@ -281,15 +281,15 @@ class AttachmentFetcher:
             raise NotFetched(f"it could not be written to the workspace: {error}") from None
         return row.path
 
-    async def _record_failure(self, turn: Turn, row: FileRow, reason: str) -> None:
-        """Record that a file could not be fetched and post a notice, in one transaction."""
+    async def _record_failure(self, turn: Turn, row: FileRow, reason: str, *, is_reported: bool) -> None:
+        """Record that a file could not be fetched and post a notice if that is due, in one transaction."""
         log.warning("files.fetch_failed", turn=turn.id, why=reason)
         reason = " ".join(reason.split())[:300]
         async with self._transactions.begin("file.arrive") as tx:
             await store.record_fetch_result(tx.connection, row.id, state=FileState.MISSING, reason=reason)
-            await post_notice(
-                tx, turn.conversation, f"I could not receive `{row.name.replace('`', chr(39))}`: {reason}."
-            )
+            if is_reported:
+                shown = row.name.replace("`", "'")
+                await post_notice(tx, turn.conversation, f"I could not receive `{shown}`: {reason}.")
 
     async def _read_content(self, turn: Turn, row: FileRow, attachment: Mapping[str, Any]) -> bytes:
         """Return an attachment's bytes from the file store or its channel; raises NotFetched."""

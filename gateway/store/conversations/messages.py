@@ -218,5 +218,5 @@ def _escaped(text: str) -> str:
 
 
 def visible_attachment(attachment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an attachment without the fields that fetch it from its platform."""
-    return {name: value for name, value in attachment.items() if name not in {"ref", "channel"}}
+    """Return an attachment without the fields by which the gateway fetches it."""
+    return {name: value for name, value in attachment.items() if name not in {"ref", "channel", "earlier"}}

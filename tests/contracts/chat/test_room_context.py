@@ -102,7 +102,8 @@ async def test_the_files_of_a_thread_reach_its_next_turn_once(database: Database
     found = [*await _open_turns(harness, thread), last]
     async with database.read() as connection:
         files = [await messages.list_attachments(connection, one.id) for one in found]
-    assert [[file["ref"] for file in of_turn] for of_turn in files] == [["d", "c", "b"], [], []]
+    given = [[(file["ref"], "earlier" in file) for file in of_turn] for of_turn in files]
+    assert given == [[("d", False), ("b", True), ("c", False)], [], []]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,19 @@ async def test_a_thread_below_a_file_is_about_the_file(tmp_path: Path) -> None:
     assert answer.thread == file
 
 
+async def test_an_earlier_file_that_is_too_large_causes_no_notice(tmp_path: Path) -> None:
+    """A file that the person did not send or name is not reported to the thread."""
+    async with simulate_slack() as platform:
+        platform.world.trigger_seconds = platform.poster.timeout = 60.0
+        env = {**channel_env("slack", platform.settings()), "DOVECOTE_FILES__ATTACHMENT_BYTES": "1000"}
+        async with gateway(tmp_path / "data", env=env):
+            file = await platform.send_file(ROOM, b"x" * 2000, name="report.txt", media_type="text/plain")
+            await platform.say(ROOM, "<@U0BOT> !echo pigeon", thread=file)
+            await wait_for_bot_message(platform, "pigeon", room=ROOM)
+            texts = [post.text for post in platform.messages(ROOM)]
+    assert not [text for text in texts if "could not receive" in text]
+
+
 async def test_a_reply_to_a_file_is_about_the_file(tmp_path: Path) -> None:
     """The agent has the file of the message that is replied to."""
     async with simulate_telegram() as platform:
