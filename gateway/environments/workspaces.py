@@ -59,11 +59,11 @@ class Workspaces:
 
     async def delete(self, namespace: str) -> None:
         """Delete a workspace's files; the janitor retries a failure."""
-        if self.working_copies is not None:
-            await self.working_copies.delete(namespace)
         try:
+            if self.working_copies is not None:
+                await self.working_copies.delete(namespace)
             await self.store.delete(namespace)
-        except SandboxError as error:
+        except (SandboxError, OSError) as error:
             log.warning("workspace.delete_failed", namespace=namespace, error=str(error))
 
 

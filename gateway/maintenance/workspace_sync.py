@@ -86,7 +86,7 @@ class WorkspaceSyncLoop:
                     await _sync_copy(copies, name)
             elif await copies.baselines.get(name) is not None:
                 log.info("workspace.copy_deleted", namespace=name)
-                await copies.delete(name)
+                await _delete_copy(copies, name)
 
     async def sweep(self, bucket: S3WorkspaceStore) -> None:
         """Delete the objects of deleted workspaces; objects are listed before records are read."""
@@ -101,6 +101,13 @@ class WorkspaceSyncLoop:
         async with self._database.read() as connection:
             found = await records.list_all(connection, "workspace")
         return frozenset(namespace(one.account, one.id) for one in found)
+
+
+async def _delete_copy(copies: WorkingCopies, name: str) -> None:
+    try:
+        await copies.delete(name)
+    except OSError as error:
+        log.warning("workspace.delete_failed", namespace=name, error=str(error))
 
 
 async def _sync_copy(copies: WorkingCopies, name: str) -> None:

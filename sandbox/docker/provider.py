@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -27,6 +26,7 @@ from sandbox.exec.scripts import program
 from sandbox.model import SandboxId, SandboxSpec
 from sandbox.port import Provider, ProviderContext, Sandbox
 from sandbox.workspaces.local_files import write_durably
+from sandbox.workspaces.removal import remove_tree
 
 _TRIES, _PAUSE = 100, 0.05
 _READABLE = 0o644
@@ -79,7 +79,7 @@ class DockerProvider(Provider):
             return
         await self._remove_all(sandbox_id)
         self._context.close_sockets(sandbox_id)
-        await asyncio.to_thread(_remove, self._defaults.home(sandbox_id))
+        await asyncio.to_thread(remove_tree, self._defaults.home(sandbox_id))
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
         """Return the sandboxes of this engine."""
@@ -209,19 +209,3 @@ def _chown(directory: Path, user: str) -> None:
     owner, _, group = user.partition(":")
     if int(owner) != os.getuid() and os.getuid() == 0:
         os.chown(directory, int(owner), int(group or owner))
-
-
-def _remove(directory: Path) -> None:
-    """Remove a directory whatever permissions its files have."""
-
-    def unlock(_function: object, path: str, _error: object) -> None:
-        parent = Path(path).parent
-        parent.chmod(0o700)
-        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112,PTH114 - as rmtree gives it
-            Path(path).chmod(0o700)
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            Path(path).unlink(missing_ok=True)
-
-    if directory.exists():
-        shutil.rmtree(directory, onerror=unlock)

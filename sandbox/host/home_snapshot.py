@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 from sandbox.snapshots import archive
+from sandbox.workspaces.removal import remove_tree
 
 MAX_BYTES = 16 * 1024**3
 """The most bytes of files in a snapshot; the snapshotter limits the packed size."""
@@ -38,7 +39,8 @@ async def restore(chunks: AsyncIterator[bytes], home: Path, scratch: Path) -> No
         await asyncio.to_thread(archive.unpack, packed, inside, top=ARCHIVE_ROOT, limit=MAX_BYTES)
         await asyncio.to_thread(_exchange, inside, home, fresh / "before")
     finally:
-        await asyncio.to_thread(shutil.rmtree, fresh, ignore_errors=True)
+        with suppress(OSError):
+            await asyncio.to_thread(remove_tree, fresh)
 
 
 def _exchange(fresh: Path, home: Path, before: Path) -> None:

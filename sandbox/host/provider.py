@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -27,6 +25,7 @@ from sandbox.labels import key_of
 from sandbox.model import Network, SandboxId, SandboxSpec
 from sandbox.port import Provider, ProviderContext, Sandbox
 from sandbox.workspaces.local_files import write_durably
+from sandbox.workspaces.removal import remove_tree
 
 _TRIES, _PAUSE = 20, 0.01
 
@@ -87,7 +86,7 @@ class HostProvider(Provider):
         await HostJobs(host=self._host, paths=paths).kill_all()
         await _retry_until(self._host, partial(cgroups.remove_sandbox, self._host.layout, sandbox_id))
         self._host.context.close_sockets(sandbox_id)
-        await asyncio.to_thread(_remove, paths.directory)
+        await asyncio.to_thread(remove_tree, paths.directory)
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
         """Return the sandboxes of this state directory."""
@@ -200,19 +199,3 @@ def _warn(host: HostEnvironment, error: str | None, *, plain: bool) -> None:
     if absent:
         detail = "no control groups for sandboxes: limits apply to each process, not to the sandbox"
         _log.warning("sandbox.cgroups_missing", detail=detail, missing=absent)
-
-
-def _remove(directory: Path) -> None:
-    """Remove a directory whatever permissions its files have."""
-
-    def unlock(function: object, path: str, _error: object) -> None:
-        parent = Path(path).parent
-        parent.chmod(0o700)
-        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112,PTH114 - as rmtree gives it
-            Path(path).chmod(0o700)
-            shutil.rmtree(path, ignore_errors=True)
-        elif callable(function):
-            function(path)
-
-    if directory.exists():
-        shutil.rmtree(directory, onerror=unlock)

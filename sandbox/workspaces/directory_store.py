@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +11,7 @@ from sandbox.paths import FileEntry
 from sandbox.workspaces import local_files, local_tree
 from sandbox.workspaces.directory_replica import DirectoryReplica
 from sandbox.workspaces.port import WorkspaceStore
+from sandbox.workspaces.removal import remove_tree
 from sandbox.workspaces.replica import Replica
 
 Returned = TypeVar("Returned")
@@ -65,8 +65,8 @@ class DirectoryWorkspaceStore(WorkspaceStore):
         return await asyncio.to_thread(lambda: work(self.directory(namespace), *given))
 
     async def delete(self, namespace: str) -> None:
-        """Remove the directory; files that cannot be removed stay."""
-        await asyncio.to_thread(shutil.rmtree, self._root / namespace, ignore_errors=True)
+        """Remove the directory, whatever permissions commands have taken from it."""
+        await asyncio.to_thread(remove_tree, self._root / namespace)
 
     def replica(self, namespace: str) -> Replica:
         """Return the directory as a replica."""

@@ -11,7 +11,6 @@ import ctypes
 import errno
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from sandbox.errors import UnsafePath
 from sandbox.paths import FileEntry, relative_path
+from sandbox.workspaces.removal import remove_tree
 
 __all__ = ["FileEntry", "list_directory", "read", "relative_path", "remove", "write"]
 
@@ -102,7 +102,7 @@ def remove(workspace: Path, path: str) -> None:
         raise UnsafePath("the workspace itself is removed with its record")
     with open_root(workspace) as root, open_directory(root, path) as (directory, name):
         if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
-            shutil.rmtree(name, dir_fd=directory)
+            remove_tree(name, parent=directory)
         else:
             os.unlink(name, dir_fd=directory)
         os.fsync(directory)

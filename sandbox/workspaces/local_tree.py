@@ -11,7 +11,6 @@ import ctypes
 import errno
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ from pathlib import Path
 from sandbox.errors import UnsafePath
 from sandbox.paths import FileEntry
 from sandbox.workspaces import local_files
+from sandbox.workspaces.removal import remove_tree
 
 _NO_REPLACE = 1
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -166,6 +166,6 @@ def _discard(parent: int, name: str) -> None:
     """Remove what an interrupted copy left."""
     with suppress(FileNotFoundError):
         if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            shutil.rmtree(name, dir_fd=parent)
+            remove_tree(name, parent=parent)
         else:
             os.unlink(name, dir_fd=parent)

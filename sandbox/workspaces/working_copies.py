@@ -8,7 +8,6 @@ that died) are synced by the next call or the next periodic check.
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from sandbox.port import Sandbox
 from sandbox.workspaces.baselines import LocalBaselineStore
 from sandbox.workspaces.directory_replica import DirectoryReplica
 from sandbox.workspaces.port import WorkspaceStore
+from sandbox.workspaces.removal import remove_tree
 from sandbox.workspaces.sync_plan import SyncBaseline
 from sandbox.workspaces.syncer import WorkspaceSync, no_checkpoint
 
@@ -116,7 +116,7 @@ class WorkingCopies(WorkspaceSync):
         async with self._sync_locks.setdefault(namespace, asyncio.Lock()):
             self._cached_baselines.pop(namespace, None)
             await self.baselines.delete(namespace)
-            await asyncio.to_thread(shutil.rmtree, self._root / namespace, ignore_errors=True)
+            await asyncio.to_thread(remove_tree, self._root / namespace)
 
 
 async def _list_files(directory: Path) -> object:
