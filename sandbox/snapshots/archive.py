@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from sandbox.errors import ProviderRefused, UnsafePath
+from sandbox.workspaces.bounded_walk import walk
 
 MAX_MEMBERS = 500_000
 SYSTEM_PATHS = ("/usr/", "/bin/", "/lib/", "/lib64/", "/opt/runtimes/")
@@ -38,7 +39,7 @@ def pack(directory: Path, top: str, into: IO[bytes], *, limit: int) -> None:
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         remaining = limit
-        for parent, names, files, descriptor in os.fwalk(directory, follow_symlinks=False):
+        for parent, names, files, descriptor in walk(directory):
             names.sort()
             below = Path(parent).relative_to(directory).as_posix()
             for name in sorted([*names, *files]):

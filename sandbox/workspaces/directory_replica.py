@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sandbox.errors import ProviderRefused, SandboxError
 from sandbox.workspaces import local_entries, local_files, sandbox_transfer
+from sandbox.workspaces.bounded_walk import walk
 from sandbox.workspaces.replica import Replica, ReplicaFile
 from sandbox.workspaces.sync_plan import EMPTY_DIRECTORY, FileListing, FileStat
 
@@ -115,7 +116,7 @@ def _sync_file_system(directory: Path) -> None:
 
 
 def _walk(directory: Path) -> Iterator[tuple[str, FileStat]]:
-    for parent, names, plain, descriptor in os.fwalk(directory, follow_symlinks=False):
+    for parent, names, plain, descriptor in walk(directory):
         names[:] = [name for name in names if not _is_ours(name)]
         below = Path(parent).relative_to(directory)
         if not names and not plain and _can_be_named(path := below.as_posix()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import sqlite3
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +16,7 @@ import typer
 from gateway.cli.errors import CommandFailed, UsageError
 from gateway.cli.group import Config, Data, load_settings
 from gateway.cli.machine.file_copy import copy_file
+from gateway.cli.output import short
 from gateway.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -30,6 +32,10 @@ SANDBOX_NAMES = ("workspaces", "sandboxes")
 """Directories in which commands of people make files, and take permissions away."""
 
 _NOT_A_FILE = (errno.ENOENT, errno.ENXIO, errno.ELOOP)
+_FORBIDDEN = (errno.EACCES, errno.ENAMETOOLONG)
+
+_RECURSION_LIMIT = 20_000
+"""Calls for a path of directories with the shortest names, of which the kernel reads 4096 bytes."""
 
 
 def backup(
@@ -66,8 +72,9 @@ def backup(
     typer.echo(f"{said}; files copied to {target}, which contains keys: protect it")
     if missing:
         typer.echo(
-            f"{len(missing)} files are missing, such as {missing[0]!a}: they disappeared during the copy, "
-            "are no regular files, or a command in a sandbox forbade reading them",
+            f"{len(missing)} files are missing, such as {short(missing[0], 200)!a}: they disappeared during "
+            "the copy, are no regular files, or a command in a sandbox forbade reading them or made them "
+            "too deep",
             err=True,
         )
 
@@ -110,6 +117,7 @@ def _copy_files(source: Path, target: Path) -> list[str]:
 
     Returns those that are missing. Raises CommandFailed if a file that exists cannot be copied.
     """
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION_LIMIT))
     try:
         shutil.copytree(
             source,
@@ -136,5 +144,5 @@ def _accepted_errors(path: Path, source: Path) -> tuple[str, ...]:
     is_made_in_sandbox = path.is_relative_to(source) and path.relative_to(source).parts[:1] in {
         (name,) for name in SANDBOX_NAMES
     }
-    accepted = (*_NOT_A_FILE, errno.EACCES) if is_made_in_sandbox else _NOT_A_FILE
+    accepted = (*_NOT_A_FILE, *_FORBIDDEN) if is_made_in_sandbox else _NOT_A_FILE
     return tuple(f"[Errno {number}]" for number in accepted)
