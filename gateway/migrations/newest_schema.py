@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 FILE = Path(__file__).parent / "newest_schema.sql"
 _SEPARATOR = ";\n\n"
+_CONSTRAINT = "\tCONSTRAINT "
 _STATEMENTS = (
     "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' "
     "AND name NOT IN (SELECT name FROM pragma_table_list WHERE type = 'shadow') ORDER BY type = 'index', name"
@@ -36,6 +37,16 @@ def create(connection: Connection, revision: str) -> None:
 
 def describe(connection: Connection) -> str:
     """Return the contents of the file for a SQLite database to which all revisions were applied."""
-    statements = [row[0] for row in connection.exec_driver_sql(_STATEMENTS)]
+    statements = [_sort_constraints(row[0]) for row in connection.exec_driver_sql(_STATEMENTS)]
     lines = _SEPARATOR.join(statements).splitlines()
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _sort_constraints(statement: str) -> str:
+    """Return a statement whose constraints have an order: Alembic's, when it copies a table, is by chance."""
+    lines = statement.splitlines()
+    places = [place for place, line in enumerate(lines) if line.startswith(_CONSTRAINT)]
+    found = sorted(lines[place].rstrip().removesuffix(",") for place in places)
+    for place, line in zip(places, found, strict=True):
+        lines[place] = line if place == places[-1] else f"{line},"
+    return "\n".join(lines)

@@ -35,9 +35,9 @@ CREATE TABLE approvals (
 	comment TEXT,
 	created_at DATETIME NOT NULL,
 	decided_at DATETIME, files JSON, usage JSON,
-	CONSTRAINT pk_approvals PRIMARY KEY (id),
 	CONSTRAINT fk_approvals_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
-	CONSTRAINT fk_approvals_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE
+	CONSTRAINT fk_approvals_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE,
+	CONSTRAINT pk_approvals PRIMARY KEY (id)
 );
 
 CREATE TABLE "attempts" (
@@ -51,8 +51,8 @@ CREATE TABLE "attempts" (
 	detail TEXT,
 	excerpt TEXT,
 	account VARCHAR(40) NOT NULL,
-	CONSTRAINT pk_attempts PRIMARY KEY (id),
-	CONSTRAINT fk_attempts_delivery_deliveries FOREIGN KEY(delivery) REFERENCES deliveries (id) ON DELETE CASCADE
+	CONSTRAINT fk_attempts_delivery_deliveries FOREIGN KEY(delivery) REFERENCES deliveries (id) ON DELETE CASCADE,
+	CONSTRAINT pk_attempts PRIMARY KEY (id)
 );
 
 CREATE TABLE audit (
@@ -86,9 +86,9 @@ CREATE TABLE branches (
 	rerun VARCHAR(40),
 	"by" VARCHAR(200) NOT NULL,
 	created_at DATETIME NOT NULL,
-	CONSTRAINT pk_branches PRIMARY KEY (id),
 	CONSTRAINT fk_branches_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
-	CONSTRAINT fk_branches_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE
+	CONSTRAINT fk_branches_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE,
+	CONSTRAINT pk_branches PRIMARY KEY (id)
 );
 
 CREATE TABLE budget_counters (
@@ -101,15 +101,15 @@ CREATE TABLE budget_counters (
 	ceiling BIGINT NOT NULL,
 	warned BOOLEAN NOT NULL,
 	ends_at DATETIME NOT NULL,
-	CONSTRAINT pk_budget_counters PRIMARY KEY (account, owner, period, kind),
-	CONSTRAINT fk_budget_counters_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE
+	CONSTRAINT fk_budget_counters_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
+	CONSTRAINT pk_budget_counters PRIMARY KEY (account, owner, period, kind)
 );
 
 CREATE TABLE budgets (
 	account VARCHAR(40) NOT NULL,
 	limits JSON NOT NULL,
-	CONSTRAINT pk_budgets PRIMARY KEY (account),
-	CONSTRAINT fk_budgets_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE
+	CONSTRAINT fk_budgets_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
+	CONSTRAINT pk_budgets PRIMARY KEY (account)
 );
 
 CREATE TABLE "bundle_files" (
@@ -120,8 +120,8 @@ CREATE TABLE "bundle_files" (
 	size INTEGER NOT NULL,
 	updated_at DATETIME NOT NULL,
 	account VARCHAR(40) NOT NULL,
-	CONSTRAINT pk_bundle_files PRIMARY KEY (record, path),
-	CONSTRAINT fk_bundle_files_record_records FOREIGN KEY(record) REFERENCES records (id) ON DELETE CASCADE
+	CONSTRAINT fk_bundle_files_record_records FOREIGN KEY(record) REFERENCES records (id) ON DELETE CASCADE,
+	CONSTRAINT pk_bundle_files PRIMARY KEY (record, path)
 );
 
 CREATE TABLE "channel_notes" (
@@ -154,8 +154,8 @@ CREATE TABLE conversations (
 	queue_limit INTEGER,
 	fence INTEGER NOT NULL,
 	created_at DATETIME NOT NULL, title VARCHAR(200), room_position BIGINT, handover_by VARCHAR(200), handover_at DATETIME, carried_context JSON, direct BOOLEAN, client_state JSON, model VARCHAR(200),
-	CONSTRAINT pk_conversations PRIMARY KEY (id),
 	CONSTRAINT fk_conversations_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
+	CONSTRAINT pk_conversations PRIMARY KEY (id),
 	CONSTRAINT uq_conversations_account_address_key UNIQUE (account, address_key),
 	CONSTRAINT uq_conversations_account_name UNIQUE (account, name)
 );
@@ -218,8 +218,8 @@ CREATE TABLE ended_sign_ins (
 	person VARCHAR(600) NOT NULL,
 	account VARCHAR(40) NOT NULL,
 	sealed TEXT NOT NULL,
-	CONSTRAINT pk_ended_sign_ins PRIMARY KEY (agent, server, person),
-	CONSTRAINT fk_ended_sign_ins_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE
+	CONSTRAINT fk_ended_sign_ins_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
+	CONSTRAINT pk_ended_sign_ins PRIMARY KEY (agent, server, person)
 );
 
 CREATE TABLE endpoints (
@@ -276,9 +276,9 @@ CREATE TABLE files (
 	note TEXT,
 	noted_turn VARCHAR(40),
 	created_at DATETIME NOT NULL,
-	CONSTRAINT pk_files PRIMARY KEY (id),
 	CONSTRAINT fk_files_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
 	CONSTRAINT fk_files_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE,
+	CONSTRAINT pk_files PRIMARY KEY (id),
 	CONSTRAINT uq_files_conversation_identity UNIQUE (conversation, identity)
 );
 
@@ -289,9 +289,9 @@ CREATE TABLE histories (
 	turn VARCHAR(40),
 	body BLOB NOT NULL,
 	created_at DATETIME NOT NULL,
-	CONSTRAINT pk_histories PRIMARY KEY (position),
 	CONSTRAINT fk_histories_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
-	CONSTRAINT fk_histories_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE
+	CONSTRAINT fk_histories_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE,
+	CONSTRAINT pk_histories PRIMARY KEY (position)
 );
 
 CREATE TABLE identities (
@@ -304,9 +304,9 @@ CREATE TABLE identities (
 	failures INTEGER NOT NULL,
 	failed_at DATETIME,
 	created_at DATETIME NOT NULL,
-	CONSTRAINT pk_identities PRIMARY KEY (account, id),
 	CONSTRAINT fk_identities_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
-	CONSTRAINT fk_identities_person_persons FOREIGN KEY(person) REFERENCES persons (id) ON DELETE CASCADE
+	CONSTRAINT fk_identities_person_persons FOREIGN KEY(person) REFERENCES persons (id) ON DELETE CASCADE,
+	CONSTRAINT pk_identities PRIMARY KEY (account, id)
 );
 
 CREATE TABLE inbox (
@@ -325,9 +325,9 @@ CREATE TABLE "inputs" (
 	source VARCHAR(40) NOT NULL,
 	text TEXT NOT NULL,
 	account VARCHAR(40) NOT NULL,
+	CONSTRAINT fk_inputs_turn_turns FOREIGN KEY(turn) REFERENCES turns (id) ON DELETE CASCADE,
 	CONSTRAINT pk_inputs PRIMARY KEY (turn, place),
-	CONSTRAINT uq_inputs_source UNIQUE (source),
-	CONSTRAINT fk_inputs_turn_turns FOREIGN KEY(turn) REFERENCES turns (id) ON DELETE CASCADE
+	CONSTRAINT uq_inputs_source UNIQUE (source)
 );
 
 CREATE TABLE installations (
@@ -344,9 +344,9 @@ CREATE TABLE job_calls (
 	args JSON NOT NULL,
 	repeatable BOOLEAN NOT NULL,
 	attempt INTEGER NOT NULL,
-	CONSTRAINT pk_job_calls PRIMARY KEY (job),
+	CONSTRAINT fk_job_calls_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
 	CONSTRAINT fk_job_calls_job_jobs FOREIGN KEY(job) REFERENCES jobs (id) ON DELETE CASCADE,
-	CONSTRAINT fk_job_calls_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE
+	CONSTRAINT pk_job_calls PRIMARY KEY (job)
 );
 
 CREATE TABLE "job_progress" (
@@ -354,8 +354,8 @@ CREATE TABLE "job_progress" (
 	event VARCHAR(40) NOT NULL,
 	reports INTEGER NOT NULL,
 	account VARCHAR(40) NOT NULL,
-	CONSTRAINT pk_job_progress PRIMARY KEY (job),
-	CONSTRAINT fk_job_progress_job_jobs FOREIGN KEY(job) REFERENCES jobs (id) ON DELETE CASCADE
+	CONSTRAINT fk_job_progress_job_jobs FOREIGN KEY(job) REFERENCES jobs (id) ON DELETE CASCADE,
+	CONSTRAINT pk_job_progress PRIMARY KEY (job)
 );
 
 CREATE TABLE jobs (
@@ -382,9 +382,9 @@ CREATE TABLE jobs (
 	unreachable_since DATETIME,
 	created_at DATETIME NOT NULL,
 	finished_at DATETIME, replica VARCHAR(80),
-	CONSTRAINT pk_jobs PRIMARY KEY (id),
 	CONSTRAINT fk_jobs_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
-	CONSTRAINT fk_jobs_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE
+	CONSTRAINT fk_jobs_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE,
+	CONSTRAINT pk_jobs PRIMARY KEY (id)
 );
 
 CREATE TABLE keys (
@@ -395,8 +395,8 @@ CREATE TABLE keys (
 	digest BLOB NOT NULL,
 	created_at DATETIME NOT NULL,
 	revoked_at DATETIME, expires_at DATETIME, subject VARCHAR(255),
-	CONSTRAINT pk_keys PRIMARY KEY (id),
 	CONSTRAINT fk_keys_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
+	CONSTRAINT pk_keys PRIMARY KEY (id),
 	CONSTRAINT uq_keys_digest UNIQUE (digest)
 );
 
@@ -413,8 +413,8 @@ CREATE TABLE "mcp_prompts" (
 	commands JSON NOT NULL,
 	updated_at DATETIME NOT NULL,
 	account VARCHAR(40) NOT NULL,
-	CONSTRAINT pk_mcp_prompts PRIMARY KEY (agent, server, person),
-	CONSTRAINT fk_mcp_prompts_agent_records FOREIGN KEY(agent) REFERENCES records (id) ON DELETE CASCADE
+	CONSTRAINT fk_mcp_prompts_agent_records FOREIGN KEY(agent) REFERENCES records (id) ON DELETE CASCADE,
+	CONSTRAINT pk_mcp_prompts PRIMARY KEY (agent, server, person)
 );
 
 CREATE TABLE "mcp_sign_ins" (
@@ -425,8 +425,8 @@ CREATE TABLE "mcp_sign_ins" (
 	claimed_until DATETIME,
 	updated_at DATETIME NOT NULL,
 	account VARCHAR(40) NOT NULL,
-	CONSTRAINT pk_mcp_sign_ins PRIMARY KEY (agent, server, person),
-	CONSTRAINT fk_mcp_sign_ins_agent_records FOREIGN KEY(agent) REFERENCES records (id) ON DELETE CASCADE
+	CONSTRAINT fk_mcp_sign_ins_agent_records FOREIGN KEY(agent) REFERENCES records (id) ON DELETE CASCADE,
+	CONSTRAINT pk_mcp_sign_ins PRIMARY KEY (agent, server, person)
 );
 
 CREATE TABLE memories (
@@ -440,8 +440,8 @@ CREATE TABLE memories (
 	created_by VARCHAR(200) NOT NULL,
 	created_at DATETIME NOT NULL,
 	updated_at DATETIME NOT NULL,
-	CONSTRAINT pk_memories PRIMARY KEY (position),
 	CONSTRAINT fk_memories_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
+	CONSTRAINT pk_memories PRIMARY KEY (position),
 	CONSTRAINT uq_memories_id UNIQUE (id)
 );
 
@@ -465,9 +465,9 @@ CREATE TABLE "messages" (
 	platform_id VARCHAR(200),
 	created_at DATETIME NOT NULL,
 	account VARCHAR(40) NOT NULL,
+	CONSTRAINT fk_messages_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE,
 	CONSTRAINT pk_messages PRIMARY KEY (position),
-	CONSTRAINT uq_messages_id UNIQUE (id),
-	CONSTRAINT fk_messages_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE
+	CONSTRAINT uq_messages_id UNIQUE (id)
 );
 
 CREATE TABLE "outbox" (
@@ -479,9 +479,9 @@ CREATE TABLE "outbox" (
 	body BLOB NOT NULL,
 	created_at DATETIME NOT NULL,
 	account VARCHAR(40) NOT NULL,
+	CONSTRAINT fk_outbox_conversation_streams FOREIGN KEY(conversation) REFERENCES streams (conversation) ON DELETE CASCADE,
 	CONSTRAINT pk_outbox PRIMARY KEY (event_id),
-	CONSTRAINT uq_outbox_conversation_n UNIQUE (conversation, n),
-	CONSTRAINT fk_outbox_conversation_streams FOREIGN KEY(conversation) REFERENCES streams (conversation) ON DELETE CASCADE
+	CONSTRAINT uq_outbox_conversation_n UNIQUE (conversation, n)
 );
 
 CREATE TABLE "pairings" (
@@ -504,8 +504,8 @@ CREATE TABLE persons (
 	code_digest VARCHAR(64),
 	code_expires_at DATETIME,
 	created_at DATETIME NOT NULL, budget JSON,
-	CONSTRAINT pk_persons PRIMARY KEY (id),
 	CONSTRAINT fk_persons_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
+	CONSTRAINT pk_persons PRIMARY KEY (id),
 	CONSTRAINT uq_persons_account_subject UNIQUE (account, subject)
 );
 
@@ -519,8 +519,8 @@ CREATE TABLE records (
 	managed BOOLEAN NOT NULL,
 	created_at DATETIME NOT NULL,
 	updated_at DATETIME NOT NULL,
-	CONSTRAINT pk_records PRIMARY KEY (id),
 	CONSTRAINT fk_records_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
+	CONSTRAINT pk_records PRIMARY KEY (id),
 	CONSTRAINT uq_records_account_kind_name UNIQUE (account, kind, name)
 );
 
@@ -597,8 +597,8 @@ CREATE TABLE sandboxes (
 	max_lifetime FLOAT NOT NULL,
 	snapshot VARCHAR(300),
 	snapshot_at DATETIME,
-	CONSTRAINT pk_sandboxes PRIMARY KEY (label),
-	CONSTRAINT fk_sandboxes_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE
+	CONSTRAINT fk_sandboxes_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
+	CONSTRAINT pk_sandboxes PRIMARY KEY (label)
 );
 
 CREATE TABLE schedules (
@@ -620,9 +620,9 @@ CREATE TABLE schedules (
 	note VARCHAR(300) NOT NULL,
 	created_by VARCHAR(200) NOT NULL,
 	created_at DATETIME NOT NULL, heartbeat BOOLEAN DEFAULT 0 NOT NULL,
-	CONSTRAINT pk_schedules PRIMARY KEY (id),
 	CONSTRAINT fk_schedules_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
-	CONSTRAINT fk_schedules_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE
+	CONSTRAINT fk_schedules_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE,
+	CONSTRAINT pk_schedules PRIMARY KEY (id)
 );
 
 CREATE TABLE "steps" (
@@ -636,8 +636,8 @@ CREATE TABLE "steps" (
 	started_at DATETIME NOT NULL,
 	finished_at DATETIME,
 	account VARCHAR(40) NOT NULL,
-	CONSTRAINT pk_steps PRIMARY KEY (turn, step_key),
-	CONSTRAINT fk_steps_turn_turns FOREIGN KEY(turn) REFERENCES turns (id) ON DELETE CASCADE
+	CONSTRAINT fk_steps_turn_turns FOREIGN KEY(turn) REFERENCES turns (id) ON DELETE CASCADE,
+	CONSTRAINT pk_steps PRIMARY KEY (turn, step_key)
 );
 
 CREATE TABLE streams (
@@ -658,9 +658,9 @@ CREATE TABLE triggers (
 	sealed TEXT NOT NULL,
 	created_by VARCHAR(200) NOT NULL,
 	created_at DATETIME NOT NULL,
-	CONSTRAINT pk_triggers PRIMARY KEY (id),
 	CONSTRAINT fk_triggers_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
-	CONSTRAINT fk_triggers_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE
+	CONSTRAINT fk_triggers_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE,
+	CONSTRAINT pk_triggers PRIMARY KEY (id)
 );
 
 CREATE TABLE turns (
@@ -692,9 +692,9 @@ CREATE TABLE turns (
 	next_at DATETIME,
 	started_at DATETIME,
 	finished_at DATETIME, origin JSON, context JSON, request JSON, model VARCHAR(200),
-	CONSTRAINT pk_turns PRIMARY KEY (position),
 	CONSTRAINT fk_turns_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
 	CONSTRAINT fk_turns_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE,
+	CONSTRAINT pk_turns PRIMARY KEY (position),
 	CONSTRAINT uq_turns_id UNIQUE (id),
 	CONSTRAINT uq_turns_job UNIQUE (job)
 );
@@ -714,8 +714,8 @@ CREATE TABLE usage (
 	micros BIGINT NOT NULL,
 	started_at DATETIME NOT NULL,
 	ended_at DATETIME NOT NULL, reserved JSON, reserved_until DATETIME,
-	CONSTRAINT pk_usage PRIMARY KEY (id),
-	CONSTRAINT fk_usage_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE
+	CONSTRAINT fk_usage_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
+	CONSTRAINT pk_usage PRIMARY KEY (id)
 );
 
 CREATE TABLE usage_totals (
@@ -726,8 +726,8 @@ CREATE TABLE usage_totals (
 	input_tokens BIGINT NOT NULL,
 	output_tokens BIGINT NOT NULL,
 	micros BIGINT NOT NULL, deleted_name VARCHAR(200),
-	CONSTRAINT pk_usage_totals PRIMARY KEY (account, agent),
-	CONSTRAINT fk_usage_totals_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE
+	CONSTRAINT fk_usage_totals_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
+	CONSTRAINT pk_usage_totals PRIMARY KEY (account, agent)
 );
 
 CREATE INDEX ix_approvals_account ON approvals (account);
