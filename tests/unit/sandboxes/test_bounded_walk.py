@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from sandbox.workspaces.removal import remove_tree
 
 
 @pytest.fixture
-def deep(tmp_path: Path) -> Path:
+def deep(tmp_path: Path) -> Iterator[Path]:
     """Return a directory with a file, and with 2500 directories one in the other."""
     deep = tmp_path / "data" / "workspaces"
     deep.mkdir(parents=True)
@@ -27,13 +28,13 @@ def deep(tmp_path: Path) -> Path:
         for _ in range(2500):
             Path("d").mkdir()
             os.chdir("d")
-    return deep
+    yield deep
+    remove_tree(deep)  # pytest's own removal is recursive
 
 
 async def test_a_workspace_of_any_depth_is_listed(deep: Path) -> None:
     """What is below the limit is not."""
     assert list(await DirectoryReplica(deep).list()) == ["file"]
-    remove_tree(deep)
 
 
 def test_a_home_of_any_depth_is_saved(deep: Path) -> None:
@@ -45,7 +46,6 @@ def test_a_home_of_any_depth_is_saved(deep: Path) -> None:
         names = tar.getnames()
     assert "home/file" in names
     assert len(names) == MAX_DEPTH + 2
-    remove_tree(deep)
 
 
 def test_a_workspace_of_any_depth_is_backed_up(deep: Path, tmp_path: Path) -> None:
@@ -55,5 +55,4 @@ def test_a_workspace_of_any_depth_is_backed_up(deep: Path, tmp_path: Path) -> No
     done = run_command_line("backup", str(tmp_path / "copy"), "--data", data)
     assert (done.exit_code, "1 files are missing" in done.stderr) == (0, True), done.output
     assert (tmp_path / "copy" / "workspaces" / "file").exists()
-    remove_tree(deep)
     remove_tree(tmp_path / "copy")
