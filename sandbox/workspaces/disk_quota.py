@@ -7,7 +7,6 @@ not grow, because removing files must remain possible.
 from __future__ import annotations
 
 import asyncio
-import os
 import stat
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,12 +14,16 @@ from pathlib import Path
 
 from sandbox.errors import ProviderRefused
 from sandbox.model import ExecResult, SandboxSpec
+from sandbox.workspaces.bounded_walk import DirectoryMoved, statuses
 
 CHECK_INTERVAL_SECONDS = 2.0
 """Seconds between two measurements during a command."""
 
 MAX_NAMES = 1_000_000
-"""The most names that are counted; a workspace with more of them counts as full."""
+"""The most names that are counted; a workspace with more of them counts as full.
+
+So does one whose directories are moved whenever it is measured, because each measurement starts anew then.
+"""
 
 KILLED = 137
 _BLOCK = 512
@@ -36,12 +39,18 @@ class Quota:
 
     def used(self) -> int:
         """Return the bytes that the directory's files take on the disk."""
-        total = 0
-        for count, size in enumerate(_sizes(self.directory)):
-            total += size
-            if count >= MAX_NAMES:
-                return max(total, self.limit + 1)
-        return total
+        names = 0
+        while True:
+            total = 0
+            try:
+                for size in _sizes(self.directory):
+                    total += size
+                    names += 1
+                    if names > MAX_NAMES:
+                        return max(total, self.limit + 1)
+            except DirectoryMoved:  # what it held would not be counted
+                continue
+            return total
 
     def check_fits(self, path: str, size: int) -> None:
         """Raise ProviderRefused if a file of so many bytes exceeds the quota."""
@@ -106,13 +115,8 @@ def _with_note(result: ExecResult, note: str) -> ExecResult:
 def _sizes(directory: Path) -> Iterator[int]:
     """Yield the size on disk of each name, a file with several names once; links are not followed."""
     seen: set[tuple[int, int]] = set()
-    for _parent, names, plain, descriptor in os.fwalk(directory, follow_symlinks=False):
-        for name in (*names, *plain):
-            try:
-                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            except OSError:
-                continue
-            if status.st_nlink == 1 or (status.st_dev, status.st_ino) not in seen:
-                yield status.st_blocks * _BLOCK
-            if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
-                seen.add((status.st_dev, status.st_ino))
+    for status in statuses(directory):
+        if status.st_nlink == 1 or (status.st_dev, status.st_ino) not in seen:
+            yield status.st_blocks * _BLOCK
+        if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
+            seen.add((status.st_dev, status.st_ino))

@@ -19,6 +19,7 @@ from pathlib import Path
 from sandbox.errors import UnsafePath
 from sandbox.paths import FileEntry
 from sandbox.workspaces import local_files
+from sandbox.workspaces.bounded_walk import MAX_DEPTH
 from sandbox.workspaces.removal import remove_tree
 
 _NO_REPLACE = 1
@@ -72,7 +73,8 @@ def rename(workspace: Path, path: str, target: str) -> None:
 def copy(workspace: Path, path: str, target: str) -> None:
     """Copy a file, link or directory to a free name, whose parents are created.
 
-    A link is copied as a link; pipes and devices are left out. Raises as `rename` does.
+    A link is copied as a link; pipes and devices are left out. Raises as `rename` does, and UnsafePath for a
+    directory with more than MAX_DEPTH levels.
     """
     check_move(path, target)
     found = describe(workspace, path)
@@ -113,22 +115,24 @@ def _rename(source: int, name: str, goal: int, wanted: str) -> None:
     os.rename(name, wanted, src_dir_fd=source, dst_dir_fd=goal)
 
 
-def _copy(source: int, name: str, goal: int, wanted: str) -> None:
+def _copy(source: int, name: str, goal: int, wanted: str, *, depth: int = 0) -> None:
     kind = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
     if stat.S_ISDIR(kind):
-        _copy_directory(source, name, goal, wanted)
+        _copy_directory(source, name, goal, wanted, depth=depth + 1)
     elif stat.S_ISLNK(kind):
         os.symlink(os.readlink(name, dir_fd=source), wanted, dir_fd=goal)
     elif stat.S_ISREG(kind):
         _copy_file(source, name, goal, wanted)
 
 
-def _copy_directory(source: int, name: str, goal: int, wanted: str) -> None:
+def _copy_directory(source: int, name: str, goal: int, wanted: str, *, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise UnsafePath(f"a directory with more than {MAX_DEPTH} levels of directories cannot be copied")
     os.mkdir(wanted, 0o755, dir_fd=goal)
     with _directory(source, name) as inner, _directory(goal, wanted) as copied:
         for below in os.listdir(inner):  # noqa: PTH208 - a descriptor has no path
             with suppress(FileNotFoundError):  # removed in between
-                _copy(inner, below, copied, below)
+                _copy(inner, below, copied, below, depth=depth)
         os.fsync(copied)
 
 
