@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -18,6 +18,8 @@ from delivery.errors import BrokerRefused, BrokerUnreachable
 from delivery.events.sharding import shard_of
 
 _log = structlog.get_logger(__name__)
+
+Result = TypeVar("Result")
 
 EVENTS = "EVENTS"
 WORK = "WORK"
@@ -201,19 +203,54 @@ async def ensure_streams(
     Waits up to `timeout` seconds for a server that is still starting. Idempotent. Raises BrokerRefused,
     BrokerUnreachable.
     """
+
+    async def ensure() -> dict[str, dict[str, Any]]:
+        return {
+            name: await _ensure_one(nats, name, want, any_replicas=config.replicas is None)
+            for name, want in config.streams().items()
+        }
+
+    return StreamIdentity.parse((await _when_started(ensure, timeout))[EVENTS])
+
+
+async def create_events(nats: NatsConnection, config: StreamConfig, *, timeout: float = 10.0) -> None:
+    """Create EVENTS, which has the leases too, if there is none; one that exists is not changed.
+
+    Waits and raises as `ensure_streams` does.
+    """
+    want = {"name": EVENTS} | config.streams()[EVENTS]
+
+    async def create() -> None:
+        if await _exists(nats, EVENTS):
+            return
+        try:
+            await _create_new(nats, EVENTS, want, any_replicas=config.replicas is None)
+        except BrokerRefused:
+            if not await _exists(nats, EVENTS):  # else created by a gateway with other settings
+                raise
+
+    await _when_started(create, timeout)
+
+
+async def _when_started(work: Callable[[], Awaitable[Result]], timeout: float) -> Result:
+    """Repeat work for up to `timeout` seconds while the server is unreachable."""
     deadline = asyncio.get_running_loop().time() + timeout
     while True:
         try:
-            responses = {
-                name: await _ensure_one(nats, name, want, any_replicas=config.replicas is None)
-                for name, want in config.streams().items()
-            }
+            return await work()
         except BrokerUnreachable:
             if asyncio.get_running_loop().time() > deadline:
                 raise
             await asyncio.sleep(0.1)
-            continue
-        return StreamIdentity.parse(responses[EVENTS])
+
+
+async def _exists(nats: NatsConnection, name: str) -> bool:
+    info = await nats.api_request(f"STREAM.INFO.{name}")
+    if "error" not in info:
+        return True
+    if info["error"].get("err_code") != _NOT_FOUND:
+        raise _error_for(name, info)
+    return False
 
 
 async def get_identity(nats: NatsConnection) -> StreamIdentity:
@@ -259,6 +296,12 @@ async def _ensure_one(
         return await _update(nats, name, info["config"], want)
     if info["error"].get("err_code") != _NOT_FOUND:
         raise _error_for(name, info)
+    return await _create_new(nats, name, want, any_replicas=any_replicas)
+
+
+async def _create_new(
+    nats: NatsConnection, name: str, want: dict[str, Any], *, any_replicas: bool
+) -> dict[str, Any]:
     await delete_stream(nats, PROBE)
     created = await _create(nats, name, want, any_replicas=any_replicas)
     _log.info("stream.created", stream=name, replicas=created["config"]["num_replicas"])

@@ -107,11 +107,14 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
         holder = _lease_holder(lock, boot, sole_process=is_sole)
         leases = await _open_leases(settings, nats, holder, stack)
         announcement = await _announcement(settings, database, leases, vault, boot)
+        if announcement is not None:
+            await stream_config.create_events(nats, stream_settings)
+            await stack.enter_async_context(announcement.maintained())
         epoch = await epochs.open_streams(
             database, nats, stream_settings, may_have_lost=broker is not None and broker.may_have_lost
         )
-        if announcement is not None:
-            await stack.enter_async_context(announcement.maintained())
+        if announcement is not None:  # streams that were created again had lost the announcement
+            await announcement.require_alone()
         presence = ReplicaPresence(leases, instance=holder.instance, boot=boot, ttl=settings.lease_ttl)
         yield BackingServices(
             settings=settings,
@@ -200,15 +203,13 @@ async def _open_leases(
 async def _announcement(
     settings: Settings, database: Database, leases: Leases, vault: Vault, boot: str
 ) -> DatabaseAnnouncement | None:
-    """Check that no gateway on another database uses the broker, before anything is changed there."""
+    """Return what announces the database on a broker that other gateways can use."""
     identity = None if settings.nats_url is None else await database_identity(database)
     if identity is None:
         return None
-    announcement = DatabaseAnnouncement(
+    return DatabaseAnnouncement(
         leases, database=identity, boot=boot, first_key=vault.first_key_id, ttl=settings.lease_ttl
     )
-    await announcement.require_alone()
-    return announcement
 
 
 def _wake_ups(settings: Settings, nats: NatsConnection, streams: stream_config.StreamConfig) -> WakeUps:

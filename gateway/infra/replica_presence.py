@@ -13,7 +13,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from time import monotonic
 
 import structlog
@@ -21,7 +21,7 @@ import structlog
 from delivery.background import log_errors
 from delivery.broker.port import Leases
 from delivery.broker.stream_config import subject_token
-from delivery.errors import DeliveryError
+from delivery.errors import DeliveryError, LeaseBusy
 
 log = structlog.get_logger(__name__)
 
@@ -31,6 +31,9 @@ _EXPIRY_SECONDS = 2.0
 POLL_SECONDS = 1.0
 """Seconds for which the result of a presence check is reused."""
 RETRY_SECONDS = 0.2
+
+_TURN = "start:database"
+"""The lease of the gateway that looks for others and announces its database."""
 
 
 class BrokerInUse(Exception):
@@ -66,36 +69,44 @@ class DatabaseAnnouncement:
         self._name = f"{self._prefix}{boot}:{first_key}:{socket.gethostname()}/{os.getpid()}"
         self._ttl = ttl
 
-    async def require_alone(self) -> None:
-        """Raise BrokerInUse if gateways on other databases use the broker.
-
-        The leases of killed ones last until their time to live is over, so this waits for that time.
-        """
-        deadline = monotonic() + self._ttl + _EXPIRY_SECONDS
-        while await self._others():
-            if monotonic() > deadline:
-                raise BrokerInUse
-            await asyncio.sleep(RETRY_SECONDS)
-
-    async def _others(self) -> frozenset[str]:
-        try:
-            held = await self._leases.list_held("db")
-        except DeliveryError:  # there is no stream, or its creation reports the same error
-            return frozenset()
-        return frozenset(name for name in held if not name.startswith(self._prefix))
-
     @asynccontextmanager
     async def maintained(self) -> AsyncIterator[None]:
-        """Announce the database until the block ends, also after the broker was away; raises BrokerInUse."""
-        announced = asyncio.Event()
-        keeping = asyncio.create_task(self._maintain(announced))
-        try:
-            await announced.wait()
-            await self.require_alone()  # of two that start at once, none saw the other before
+        """Announce the database until the block ends, also after the broker was away.
+
+        Of gateways on several databases that start at once, the first to be announced goes on. The leases of
+        killed ones last until their time to live is over, so this waits for that time. Raises BrokerInUse,
+        BrokerUnreachable, BrokerRefused.
+        """
+        async with AsyncExitStack() as stack:
+            deadline = self._deadline()
+            while not await self._announce_alone(stack):
+                await _wait_until(deadline)
             yield
-        finally:
-            keeping.cancel()
-            await asyncio.wait({keeping})
+
+    async def require_alone(self) -> None:
+        """Raise BrokerInUse if gateways on other databases are announced, after the wait of `maintained`."""
+        deadline = self._deadline()
+        while self._foreign(await self._leases.list_held("db")):
+            await _wait_until(deadline)
+
+    async def _announce_alone(self, stack: AsyncExitStack) -> bool:
+        """Announce the database unless others are announced; one gateway at a time looks and announces."""
+        with suppress(LeaseBusy):
+            async with self._leases.acquire(_TURN, ttl=self._ttl) as turn:
+                if self._foreign(await self._leases.list_held("db", after=turn)):
+                    return False
+                announced = asyncio.Event()
+                keeping = asyncio.create_task(self._maintain(announced))
+                stack.push_async_callback(_cancel, keeping)
+                await announced.wait()
+                return True
+        return False
+
+    def _foreign(self, held: frozenset[str]) -> list[str]:
+        return [name for name in held if not name.startswith(self._prefix)]
+
+    def _deadline(self) -> float:
+        return monotonic() + self._ttl + _EXPIRY_SECONDS
 
     async def _maintain(self, announced: asyncio.Event) -> None:
         while True:
@@ -104,6 +115,18 @@ class DatabaseAnnouncement:
                     announced.set()
                     await lease.wait_lost()
             await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _wait_until(deadline: float) -> None:
+    """Wait for the next look; raises BrokerInUse when there is none."""
+    if monotonic() > deadline:
+        raise BrokerInUse
+    await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
 
 
 class ReplicaPresence:

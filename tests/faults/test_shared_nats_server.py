@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from commands import run_to_end
 from databases import postgres
+from delivery.broker.connection import connect
+from delivery.broker.leases import JetStreamLeases, LeaseHolder
+from delivery.broker.stream_config import EVENTS, StreamConfig, create_events
+from gateway.infra.replica_presence import BrokerInUse, DatabaseAnnouncement
 from gateway_process import GatewayProcess, gateway
 from nats_servers import TOKEN, nats_server
 from postgres import PostgresCluster
@@ -46,6 +52,32 @@ async def test_a_restored_copy_does_not_start_beside_the_original(tmp_path: Path
             await original.kill()
         async with gateway(tmp_path / "copy", env=env) as copy:
             await all_complete(copy)
+
+
+async def test_of_two_that_start_at_once_one_goes_on(tmp_path: Path) -> None:
+    """The other one is refused, and has not changed the settings of the stream."""
+    async with nats_server(tmp_path / "nats") as server, AsyncExitStack() as stack:
+        nats = await stack.enter_async_context(connect(server.url, token=server.token))
+        await create_events(nats, StreamConfig(max_bytes=100_000_000))
+        leases = [JetStreamLeases(nats, LeaseHolder(instance=name, boot=name)) for name in "abcde"]
+        announcements = [
+            DatabaseAnnouncement(one, database=f"d{number // 2}", boot=str(number), first_key="k", ttl=1)
+            for number, one in enumerate(leases)
+        ]
+        await create_events(nats, StreamConfig(max_bytes=200_000_000))
+        entered = await asyncio.gather(
+            *(stack.enter_async_context(one.maintained()) for one in announcements), return_exceptions=True
+        )
+        started = {number // 2 for number, error in enumerate(entered) if error is None}
+        assert len(started) == 1, entered
+        refused = [error for error in entered if error is not None]
+        assert len(refused) in {3, 4}
+        assert all(isinstance(error, BrokerInUse) for error in refused), refused
+        await announcements[2 * started.pop()].require_alone()
+        info = await nats.api_request(f"STREAM.INFO.{EVENTS}")
+        assert (
+            info["config"]["max_bytes"] == StreamConfig(max_bytes=100_000_000).streams()[EVENTS]["max_bytes"]
+        )
 
 
 async def test_databases_of_one_server_are_different(tmp_path: Path, postgres: PostgresCluster) -> None:
