@@ -100,6 +100,8 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
         database = await _open_database(settings, stack)
         await require_no_database_left(settings, database)
         vault = await open_checked_vault(settings, database)
+        if lock is not None:
+            lock.name_key(vault.first_key_id)
         nats = await _open_nats(settings, broker, stack)
         stream_settings = _stream_config(settings, broker)
         boot = secrets.token_hex(8)

@@ -13,6 +13,8 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
+_HOLDER_BYTES = 256
+
 OTHERS = 0o077
 """The permissions of everybody but the owner."""
 
@@ -101,6 +103,31 @@ class DataDirBusy(RuntimeError):
     """Another gateway uses this data directory."""
 
 
+def process_with_other_key(directory: Path, first_key: str) -> str | None:
+    """Return the id of the process that holds the lock of a data directory and encrypts with another key.
+
+    One that has not written its key down yet is such a process. None: there is none. Raises OSError.
+    """
+    try:
+        descriptor = os.open(directory / "lock", os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        process, key = _read_holder(descriptor)
+        return None if key == first_key else process
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _read_holder(descriptor: int) -> tuple[str, str]:
+    """Return the process id and the key that the holder of a lock has written down, as far as it has."""
+    process, _, key = os.pread(descriptor, _HOLDER_BYTES, 0).decode(errors="replace").partition("\n")
+    return process, key
+
+
 class DataDirLock:
     """An exclusive lock on a directory, held until it is closed or the process dies."""
 
@@ -115,7 +142,7 @@ class DataDirLock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            holder = os.read(descriptor, 32).decode(errors="replace").strip()
+            holder = _read_holder(descriptor)[0]
             os.close(descriptor)
             by = f" (process {holder})" if holder else ""
             raise DataDirBusy(f"another instance is using the data directory {self.directory}{by}") from error
@@ -128,6 +155,11 @@ class DataDirLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+    def name_key(self, first_key: str) -> None:
+        """Write down which key encrypts the secrets, for the operator who replaces it."""
+        assert self._descriptor is not None, "the lock is held"
+        os.pwrite(self._descriptor, f"{os.getpid()}\n{first_key}".encode(), 0)
 
     @property
     def is_held(self) -> bool:

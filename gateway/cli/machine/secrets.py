@@ -31,8 +31,9 @@ def reencrypt_secrets(*, config: Config = None, data: Data = None, as_json: Json
     """Encrypt all stored secrets with the first key of secret_keys, and list those that no key decrypts.
 
     A running gateway continues to work. Secrets that cannot be decrypted are left unchanged, and the exit
-    code is 1. It is 1 too while a gateway still encrypts with an older key: with a NATS server of your own,
-    the command names each. With exit code 0 the old keys can be removed.
+    code is 1. It is 1 too while a gateway still encrypts with an older key: the command names each. Without a
+    NATS server of your own, run it with the gateway's data directory. With exit code 0 the old keys can be
+    removed.
     """
     from gateway.infra.preflight import SecretKeyMismatch
 
@@ -79,17 +80,25 @@ async def _reencrypt(settings: Settings) -> Reencryption:
 
 
 async def _other_replicas(settings: Settings, database: Database, first_key: str) -> list[str]:
-    """Return the running gateways that encrypt with another key; only those on a NATS of one's own say so."""
+    """Return the running gateways that encrypt with another key.
+
+    Those on a NATS of one's own say so there, the one on a data directory in its lock.
+    """
+    import socket
     from contextlib import AsyncExitStack
 
     from delivery.broker.leases import JetStreamLeases, LeaseHolder
     from delivery.database.instance_claim import database_identity
     from delivery.errors import DeliveryError
+    from gateway.infra.data_dir import process_with_other_key
     from gateway.infra.preflight import DependencyUnavailable, connect_nats
     from gateway.infra.replica_presence import replicas_with_other_key
 
+    if settings.nats_url is None:
+        process = process_with_other_key(settings.data_dir, first_key)
+        return [f"{socket.gethostname()}/{process}"] if process else []
     identity = await database_identity(database)
-    if settings.nats_url is None or identity is None:
+    if identity is None:
         return []
     try:
         async with AsyncExitStack() as stack:

@@ -1,7 +1,8 @@
-"""What runs without the keys that encrypted a database's secrets refuses, and makes no key of its own."""
+"""What runs without the keys of a database, or with others than its gateway, says so and makes no key."""
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,18 @@ async def test_no_key_is_made_beside_a_database_in_use(
     assert "DOVECOTE_SECRET_KEYS" in errors
     assert f"there is no {data / 'secret.key'}" in errors
     assert not (data / "secret.key").exists()
+
+
+async def test_the_rotation_names_a_gateway_with_its_own_nats_server(tmp_path: Path) -> None:
+    """It would encrypt the next secret with the old key; after its restart, or without it, none is named."""
+    old, new = "old-" + "o" * 40, "new-" + "n" * 40
+    renewed = {"DOVECOTE_SECRET_KEYS": f"{new},{old}"}
+    words = ("secrets", "reencrypt", "--data", str(tmp_path / "data"))
+    async with gateway(tmp_path / "data", env={"DOVECOTE_SECRET_KEYS": f"{old},{new}"}) as process:
+        code, _, errors = await run_to_end(*words, cwd=tmp_path, **renewed)
+        assert (code, f"{socket.gethostname()}/{process.pid}" in errors) == (1, True), errors
+    async with gateway(tmp_path / "data", env=renewed):
+        code, _, errors = await run_to_end(*words, cwd=tmp_path, **renewed)
+        assert (code, errors) == (0, "")
+    code, _, errors = await run_to_end(*words, cwd=tmp_path, **renewed)
+    assert (code, errors) == (0, "")
