@@ -18,7 +18,7 @@ from gateway.config.validation import adapter_settings
 from gateway.records.errors import InvalidRecord
 from gateway.records.kinds import validate
 from gateway.records.records import Records
-from gateway.records.skill_folders import SkillFolder, read_skill_folders, write_files
+from gateway.records.skill_folders import SkillFolder, read_skill_folders, warn_of_undescribed, write_files
 from gateway.store.accounts import mcp_sign_ins, revisions
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import Record, RecordKind
@@ -132,6 +132,7 @@ async def apply_declared(
                 )
                 changes.append(RecordChange(change=ChangeKind.CREATE, kind=kind, name=name))
     changes += await _apply_files(connection, account, declared, changes)
+    warn_of_undescribed(declared.skills)
     for kind, _table, wanted in reversed(tables[:-1]):
         changes += await _remove_others(connection, records, account, kind, wanted)
     return changes

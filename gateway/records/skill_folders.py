@@ -10,10 +10,14 @@ from itertools import takewhile
 from pathlib import Path
 from unicodedata import category
 
+import structlog
+
 from delivery.database.engine import Connection
 from gateway.records.errors import InvalidRecord
 from gateway.store.accounts import agent_files as store
 from sandbox.config import ConfigProblem
+
+log = structlog.get_logger(__name__)
 
 SKILL_FILE = "SKILL.md"
 MAX_FILES = 200
@@ -47,6 +51,14 @@ def read_skill_folders(directory: Path | None) -> dict[str, SkillFolder]:
         raise _problem(f"{directory} is not a directory: create it, or correct skills.directory")
     folders = sorted(path.parent for path in directory.glob(f"*/{SKILL_FILE}") if path.is_file())
     return {folder.name: _read(folder) for folder in folders if not _is_hidden(folder.name)}
+
+
+def warn_of_undescribed(skills: Mapping[str, SkillFolder]) -> None:
+    """Log the skills of which a model sees only the name."""
+    for name, skill in skills.items():
+        if not skill.description:
+            remedy = f"agents see only its name: add a header with a `description` to its {SKILL_FILE}"
+            log.warning("skill.undescribed", skill=name, remedy=remedy)
 
 
 def _is_hidden(name: str) -> bool:

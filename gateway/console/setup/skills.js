@@ -23,7 +23,7 @@ export function Skills() {
     <${Trouble} problem=${problem} retry=${refresh} />
     ${value?.length === 0 && html`<p class="empty">None yet.</p>`}
     ${value?.length > 0 && html`<ul class="rows">${value.map((one) => html`<li class="entry" key=${one.id} data-skill=${one.name}><header><h3>${one.name}</h3></header>
-      <p class="quiet wrap">${one.config.description}</p>
+      <p class="quiet wrap">${one.config.description || "No description: agents see only the name."}</p>
       ${one.managed ? html`<p class="quiet">From the configuration file.</p>` : html`<p class="row"><${Remove} onRemove=${() => call("DELETE", `${RECORDS}/${one.id}`).then(refresh)} /></p>`}</li>`)}</ul>`}
     ${session.may("admin") && html`<details><summary>Add a skill</summary><${Form} label="Add a skill" fields=${fields} action="Add the skill" onSend=${add} /></details>`}`;
 }

@@ -207,6 +207,10 @@ async def test_an_agent_gets_an_mcp_server_and_a_skill(gateway: GatewayProcess, 
     path = "/accounts/me/skills/release/files/SKILL.md"
     async with gateway.http() as session, session.get(path) as response:
         assert await response.text() == "# Release\n"
+    async with gateway.http() as session:
+        await session.patch("/accounts/me/skills/release", json={"config": {"description": ""}})
+    await console.reload()
+    await expect(skill).to_contain_text("No description")
     await skill.get_by_role("button", name="Remove").click()
     await skill.get_by_role("button", name="Confirm removal").click()
     await expect(skill).to_have_count(0)

@@ -6,9 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.records.errors import InvalidRecord
-from gateway.records.skill_folders import MAX_FILES, describe_skill, read_skill_folders
+from gateway.records.skill_folders import (
+    MAX_FILES,
+    describe_skill,
+    read_skill_folders,
+    warn_of_undescribed,
+)
 
 DOCUMENT = "---\ndescription: how to deploy\n---\nRun it."
 
@@ -107,3 +113,14 @@ def test_a_name_that_cannot_be_stored_is_a_problem(tmp_path: Path, name: bytes) 
     file.write_text("x")
     with pytest.raises(InvalidRecord, match="a path has at most 500 characters"):
         read_skill_folders(tmp_path)
+
+
+def test_a_skill_without_a_description_is_reported(tmp_path: Path) -> None:
+    """It is a skill nevertheless, and the warning names it."""
+    write_skill(tmp_path / "deploy")
+    write_skill(tmp_path / "release", "Run it.")
+    with capture_logs() as lines:
+        warn_of_undescribed(read_skill_folders(tmp_path))
+    assert [(one["event"], one["log_level"], one["skill"]) for one in lines] == [
+        ("skill.undescribed", "warning", "release")
+    ]
