@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import sqlite3
 import sys
@@ -92,14 +93,28 @@ def _copy_database(settings: Settings, target: Path) -> str:
     copy = target / "dovecote.db"
     copy.touch(mode=0o600)
     try:
-        with (
-            closing(sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro", uri=True)) as running,
-            closing(sqlite3.connect(copy)) as made,
-        ):
-            running.backup(made)
+        _copy_snapshot(source.resolve(), copy)
     except sqlite3.Error as error:
         raise CommandFailed(f"the database cannot be copied: {error}") from error
     return f"database copied ({copy.stat().st_size // 1024} KiB)"
+
+
+def _copy_snapshot(source: Path, copy: Path) -> None:
+    """Copy a SQLite file that a gateway may be writing; raises sqlite3.Error, CommandFailed.
+
+    SQLite makes files beside a database to read it, which a read-only file system refuses. Where there is
+    no write-ahead log, no gateway has the database open, and it can be read without them.
+    """
+    log = source.with_name(f"{source.name}-wal")
+    is_closed = bool(os.statvfs(source).f_flag & os.ST_RDONLY) and not log.exists()
+    mode = "immutable=1" if is_closed else "mode=ro"
+    with (
+        closing(sqlite3.connect(f"{source.as_uri()}?{mode}", uri=True)) as original,
+        closing(sqlite3.connect(copy)) as made,
+    ):
+        original.backup(made)
+    if is_closed and log.exists():
+        raise CommandFailed("a gateway was started during the copy, which may be damaged: run this again")
 
 
 def _excluded(source: Path) -> Callable[[str, list[str]], set[str]]:

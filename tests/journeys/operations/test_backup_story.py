@@ -259,3 +259,16 @@ def write_many_files(directory: Path, count: int) -> None:
     directory.mkdir(parents=True)
     for number in range(count):
         (directory / str(number)).touch()
+
+
+async def test_a_file_system_that_is_read_only_is_backed_up(tmp_path: Path) -> None:
+    """A disk is mounted so after errors, and a volume for the backup alone; no gateway runs."""
+    with mount_small_disk(tmp_path / "disk", 64) as disk:
+        async with gateway(disk / "data"):
+            pass
+        remounting = await asyncio.create_subprocess_exec("mount", "-o", "remount,ro", str(disk))
+        assert await remounting.wait() == 0
+        done = run_command_line("backup", str(tmp_path / "copy"), "--data", str(disk / "data"))
+    assert done.exit_code == 0, done.output
+    async with gateway(tmp_path / "copy"):
+        pass
