@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +27,36 @@ def append_forwarded(text: str, forwarded: Iterable[str]) -> str:
     """Return a text with those of the messages that are forwarded with it, each after a line that says so."""
     found = (one.strip() for one in forwarded)
     return "\n\n".join(filter(None, (text, *(f"{FORWARDED}\n{one}" for one in found if one))))
+
+
+CARD_FIELDS = frozenset({"title", "pretext", "text", "description", "name", "value", "author_name", "footer"})
+"""The fields of cards that hold words."""
+
+
+def append_cards(text: str, cards: object, to_plain: Callable[[str], str] = str) -> str:
+    """Return a text with the words of cards that it does not contain, each on a line.
+
+    Programs write in cards (embeds, attachments, blocks), in place of a text or beside a short one. Blocks of
+    rich text repeat the text, and what people operate says nothing.
+    """
+    words = dict.fromkeys(to_plain(clean(one)).strip() for one in _card_words(cards))
+    return "\n".join(filter(None, (text, *(one for one in words if one not in text))))
+
+
+def _card_words(card: object) -> Iterator[str]:
+    if isinstance(card, list):
+        for one in card:
+            yield from _card_words(one)
+    elif isinstance(card, dict) and not _is_unread(card):
+        for name, value in card.items():
+            if name in CARD_FIELDS and isinstance(value, str):
+                yield value
+            elif isinstance(value, dict | list):
+                yield from _card_words(value)
+
+
+def _is_unread(card: Mapping[str, Any]) -> bool:
+    return card.get("type") == "rich_text" or "action_id" in card or card.get("is_share") is True
 
 
 def append_links(text: str, links: Iterable[tuple[str | None, str | None]]) -> str:

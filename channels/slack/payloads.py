@@ -66,6 +66,7 @@ class MessageEvent(PayloadModel):
     text: str | None = None
     files: tuple[File, ...] | None = None
     attachments: Any = None
+    blocks: Any = None
     edited: MessageEdit | None = None
     message: dict[str, Any] | None = None
     previous_message: dict[str, Any] | None = None

@@ -205,6 +205,14 @@ async def message_at(connection: Connection, destination: str, platform_id: str)
     return SentPart(conversation=row.conversation, part=decode_part(row.body)) if row else None
 
 
+async def has_answered(connection: Connection, destination: str) -> bool:
+    """Return whether an agent has sent a message to a chat, as far as it is still recorded."""
+    rows = await connection.execute(
+        select(deliveries.c.id).where(deliveries.c.destination == destination, text(SENT_MESSAGES)).limit(1)
+    )
+    return rows.first() is not None
+
+
 async def has_reacted(connection: Connection, turn: str) -> bool:
     """Return whether the agent added a reaction in a turn."""
     rows = await connection.execute(

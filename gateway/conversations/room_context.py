@@ -18,7 +18,7 @@ from delivery.database.engine import Connection
 from gateway.store.conversations import conversations, handover, room_messages
 from gateway.store.conversations.conversations import ChatThread, Conversation
 from gateway.store.conversations.handover import HandoverMessage
-from gateway.store.conversations.room_messages import ROOM_MESSAGE_AGE, RoomMessage
+from gateway.store.conversations.room_messages import BOT, ROOM_MESSAGE_AGE, RoomMessage
 
 MAX_TEXT_BYTES = 4_000
 """Bytes that are kept of one message."""
@@ -76,8 +76,14 @@ def stored_files(files: Iterable[Attachment], address: Address) -> list[dict[str
     ]
 
 
+def opens_thread(message: Message) -> bool:
+    """Return whether a message is in no thread, or is the first of its own (pure)."""
+    return not message.address.thread or message.address.thread == message.platform_id
+
+
 async def keep(connection: Connection, account: str, message: Message, *, kind: str = "message") -> None:
     """Keep a message of a room for the next turn there; its text and names are cut."""
+    kind = BOT if message.author.is_bot and kind == "message" else kind
     kept = RoomMessage(
         thread=_cut_name(message.address.thread or ""),
         platform_id=_cut_name(message.platform_id),
@@ -92,7 +98,10 @@ async def keep(connection: Connection, account: str, message: Message, *, kind: 
 
 
 async def keep_edit(connection: Connection, account: str, message: Message) -> None:
-    """Change a kept message; a conversation that got it before gets the change as well."""
+    """Change a kept message; a conversation that got it before gets the change as well.
+
+    It gets none of another bot's message: bots write their answers by many changes.
+    """
     found = await room_messages.find(connection, message.address.destination, message.platform_id)
     if found is None:
         return
@@ -101,6 +110,8 @@ async def keep_edit(connection: Connection, account: str, message: Message) -> N
     if kept.author != message.author.id or kept.text == text:
         return
     await room_messages.set_text(connection, position, text)
+    if kept.kind == BOT:
+        return
     conversation = await conversations.get_by_address(connection, account, message.address.key)
     if conversation is not None and await room_messages.get_seen(connection, conversation.id) >= position:
         await keep(connection, account, message, kind="edited")
@@ -226,7 +237,7 @@ async def _list_earlier(
         connection,
         address.destination,
         address.thread or "",
-        opens_thread=not address.thread or address.thread == message.platform_id,
+        opens_thread=opens_thread(message),
         conversation=conversation.id,
         since=utc_now() - ROOM_MESSAGE_AGE,
         limit=limits.messages,
@@ -264,9 +275,9 @@ def _merge_files(*groups: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]
 
 
 def _shown(message: RoomMessage) -> dict[str, Any]:
-    change = {} if message.kind == "message" else {"kind": message.kind}
+    changes = {"message": {}, BOT: {"bot": "true"}}
     return {
-        **change,
+        **changes.get(message.kind, {"kind": message.kind}),
         "name": message.name,
         "id": message.author,
         "time": _time(message.sent_at),

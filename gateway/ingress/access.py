@@ -6,6 +6,8 @@ from enum import StrEnum
 
 from channels.message import Author, Message, MessageDeleted, RoomChange, RoomKind, Update
 from delivery.database.engine import Connection
+from delivery.deliveries.queries import has_answered
+from gateway.conversations.room_context import opens_thread
 from gateway.ingress.channel_context import ChannelContext
 from gateway.store.conversations import conversations, pairings, room_messages
 
@@ -49,6 +51,18 @@ def is_ignored(author: Author, context: ChannelContext) -> bool:
     return not any(one in context.allow for one in ("*", "pairing", author.id))
 
 
+def may_be_context(message: Message, context: ChannelContext) -> bool:
+    """Return whether a message that is not for the bot may be kept for the turns of its room (pure).
+
+    Of other bots only those are that open a thread, because people ask for something below them.
+    """
+    author = message.author
+    if not author.is_bot:
+        return not is_ignored(author, context)
+    is_other = author.id not in {"", context.bot_user_id}
+    return is_other and opens_thread(message) and message.room is RoomKind.GROUP and bool(context.allow)
+
+
 def is_addressed_to_bot(message: Message, groups: str) -> bool:
     """Return whether a message in a room is for the bot: `mention`, `always`, or `command` only."""
     if message.room is RoomKind.DIRECT or groups == "always":
@@ -59,8 +73,14 @@ def is_addressed_to_bot(message: Message, groups: str) -> bool:
 
 
 async def is_room_known(connection: Connection, context: ChannelContext, message: Message) -> bool:
-    """Return whether a person who may use the bot is in a room: the author, or others before."""
-    if await authorize(connection, message, context) is AdmissionResult.ADMITTED:
+    """Return whether a person who may use the bot is in a room: the author, or others before.
+
+    Below the message of another bot, any of them may ask for something.
+    """
+    if message.author.is_bot:
+        if "*" in context.allow or await has_answered(connection, message.address.destination):
+            return True
+    elif await authorize(connection, message, context) is AdmissionResult.ADMITTED:
         return True
     if await room_messages.is_known(connection, message.address.destination):
         return True

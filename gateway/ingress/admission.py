@@ -9,7 +9,7 @@ from delivery.deliveries.transactions import Transaction
 from gateway.accounts.persons import SeenPeople, Sighting, platform_name
 from gateway.conversations.direct_messages import send_direct
 from gateway.conversations.submissions.full_queues import FullQueues
-from gateway.ingress.access import AdmissionResult, authorize, is_ignored, pairing_subject
+from gateway.ingress.access import AdmissionResult, authorize, is_ignored, may_be_context, pairing_subject
 from gateway.ingress.channel_context import ChannelContext
 from gateway.ingress.commands.chat_commands import ChatCommands
 from gateway.ingress.inbound import AfterCommit, InboundMessage
@@ -135,7 +135,7 @@ class Admission:
     def may_keep(self, context: ChannelContext, message: Message) -> bool:
         """Return whether to keep a message that is not for the bot, decided without a database access."""
         if (
-            is_ignored(message.author, context)
+            not may_be_context(message, context)
             or not context.context_limits_in(message.address.room).messages
         ):
             return False

@@ -107,7 +107,7 @@ class UpdateHandler:
 
     async def _accept(self, context: ChannelContext, update: Update) -> None:
         match update:
-            case Message(edited=True):
+            case Message(edited=True) if not update.author.is_bot:
                 await self._on_edit(context, update)
             case Message():
                 await self._on_message(context, update)
@@ -126,7 +126,8 @@ class UpdateHandler:
     async def _on_message(self, context: ChannelContext, message: Message) -> None:
         command = parse(message.text)
         addressed = is_addressed_to_bot(message, context.groups_in(message.address.room))
-        if not addressed and (command is None or command.name not in ChatCommands.ALWAYS):
+        is_decision = command is not None and command.name in ChatCommands.ALWAYS
+        if message.author.is_bot or not (addressed or is_decision):
             await self._keep(context, message)
             return
         await self._receive(
@@ -145,7 +146,9 @@ class UpdateHandler:
         if not self._admission.may_keep(context, message):
             return
         async with self._transactions.begin("reception") as tx:
-            if await is_room_known(tx.connection, context, message):
+            if message.edited:
+                await room_context.keep_edit(tx.connection, context.record.account, message)
+            elif await is_room_known(tx.connection, context, message):
                 await room_context.keep(tx.connection, context.record.account, message)
 
     async def _on_command(self, context: ChannelContext, command: Command) -> None:

@@ -20,6 +20,7 @@ from channels.discord.payloads import Bot, snowflake_time
 from channels.discord.text import parse_custom_id
 from channels.inbox.text import (
     UNKNOWN_MEDIA_TYPE,
+    append_cards,
     append_forwarded,
     bare_file_name,
     clean,
@@ -162,6 +163,8 @@ def _message(
 ) -> Message | IgnoredUpdate:
     attachments = _attachments(message.channel_id, message.id, message)
     text = "\n".join(filter(None, (text, _describe_shared(message))))
+    author = _author(message.author, message.member, is_bot=message.webhook_id is not None)
+    text = append_cards(text, message.embeds) if author.is_bot else text
     text = append_forwarded(text, _forwarded_texts(message))
     text = "\n\n".join(filter(None, (_title_of_post(message), text)))
     if not text and not attachments and not mentioned:
@@ -172,7 +175,7 @@ def _message(
     return Message(
         key=context.key(message.id, *([message.edited_timestamp] if edited else [])),
         address=_address(message.channel, message.channel_id, message.guild_id, context.channel),
-        author=_author(message.author, message.member, is_bot=message.webhook_id is not None),
+        author=author,
         text=text,
         sent_at=snowflake_time(message.id),
         room=_room_kind(message.guild_id),

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from channels.inbox.commands import parse_mentioned, parse_slash
-from channels.inbox.text import append_forwarded, append_links, bare_file_name, clean, mappings
+from channels.inbox.text import append_cards, append_forwarded, append_links, bare_file_name, clean, mappings
 from channels.message import (
     Address,
     Attachment,
@@ -147,7 +147,8 @@ def _message(
     attachments = tuple(_attachment(file) for file in files if file.mode not in _UNAVAILABLE_MODES)
     links = ((file.name, file.url_private) for file in files if file.mode == "external")
     words = (slack_text.to_plain_text(clean(one.get("text"))) for one in forwarded)
-    content = append_forwarded(append_links(text, links), words)
+    shown = append_cards(text, event.bot_id and [event.blocks, event.attachments], slack_text.to_plain_text)
+    content = append_forwarded(append_links(shown, links), words)
     if not content and not attachments and not mentioned:
         return IgnoredUpdate(reason="a message with neither text nor file")
     room = room_kind_of(event.channel, event.channel_type)

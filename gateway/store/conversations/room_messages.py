@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Executable, Select, bindparam, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Executable, Select, and_, bindparam, delete, func, or_, select, update
 
 from delivery.database.batched_deletes import delete_batch
 from delivery.database.clock import utc_now
@@ -17,7 +17,10 @@ from gateway.store.room_tables import room_messages
 from gateway.store.tables import conversations
 
 MAX_ROWS = 500
-"""Rows of one room that are kept."""
+"""Rows of one room that are kept, of people and of bots each."""
+
+BOT = "bot"
+"""The kind of a message of another bot, which is kept for the thread below it alone."""
 
 ROOM_MESSAGE_AGE = timedelta(days=7)
 """How long a row is kept."""
@@ -25,7 +28,10 @@ ROOM_MESSAGE_AGE = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomMessage:
-    """Something said in a room: `kind` is `message`, or `edited` or `deleted` for a change of one."""
+    """Something said in a room.
+
+    `kind` is `message`, `bot` for a message of another bot, or `edited` or `deleted` for a change of one.
+    """
 
     thread: str
     platform_id: str
@@ -40,14 +46,16 @@ class RoomMessage:
 _COLUMNS = [room_messages.c[name] for name in RoomMessage.__dataclass_fields__]
 _OLDEST_KEPT = (
     select(room_messages.c.position)
-    .where(room_messages.c.room == bindparam("of"))
+    .where(room_messages.c.room == bindparam("of"), (room_messages.c.kind == BOT) == bindparam("by_bot"))
     .order_by(room_messages.c.position.desc())
     .limit(1)
     .offset(MAX_ROWS - 1)
     .scalar_subquery()
 )
 _DELETE_OVERFLOW = delete(room_messages).where(
-    room_messages.c.room == bindparam("of"), room_messages.c.position < _OLDEST_KEPT
+    room_messages.c.room == bindparam("of"),
+    (room_messages.c.kind == BOT) == bindparam("by_bot"),
+    room_messages.c.position < _OLDEST_KEPT,
 )
 
 
@@ -77,7 +85,10 @@ def _unseen(place: ColumnElement[bool]) -> Select[Any]:
 
 
 _UNSEEN_BEFORE_THREAD = _unseen(
-    or_(room_messages.c.thread == "", room_messages.c.thread == room_messages.c.platform_id)
+    and_(
+        or_(room_messages.c.thread == "", room_messages.c.thread == room_messages.c.platform_id),
+        room_messages.c.kind != BOT,
+    )
 )
 _UNSEEN_IN_THREAD = _unseen(
     or_(
@@ -104,7 +115,7 @@ async def add(connection: Connection, account: str, room: str, event_key: str, m
             **asdict(message),
         },
     )
-    await connection.execute(_DELETE_OVERFLOW, {"of": room})
+    await connection.execute(_DELETE_OVERFLOW, {"of": room, "by_bot": message.kind == BOT})
 
 
 async def is_known(connection: Connection, room: str) -> bool:
@@ -146,7 +157,7 @@ async def find(connection: Connection, room: str, platform_id: str) -> tuple[int
         .where(
             room_messages.c.room == room,
             room_messages.c.platform_id == platform_id,
-            room_messages.c.kind == "message",
+            room_messages.c.kind.in_(("message", BOT)),
         )
         .limit(1)
     )

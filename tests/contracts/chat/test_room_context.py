@@ -23,6 +23,7 @@ from gateway.store.turns.turns import Turn
 from ingress_harness import ANN, BOB, IngressHarness, in_group, open_ingress_harness
 
 CAT = Author(id="9", name="Cat")
+MONITOR = Author(id="5", name="Monitor", is_bot=True)
 SMALL: dict[str, Any] = {"context_messages": 3}
 
 
@@ -184,6 +185,50 @@ async def test_threads_get_their_own_messages(database: Database) -> None:
     await harness.send_message("sum up", **in_group(mentions_bot=True, address=new, platform_id="t3"))
     found = {one.input: earlier(one) for one in await _open_turns(harness, thread, new)}
     assert found == {"do it": ["the plan", "I agree"], "sum up": ["the plan"]}
+
+
+async def test_a_thread_below_another_bot_gets_its_message(database: Database) -> None:
+    """The turn gets its text as last changed and its files, once; the room and other threads get nothing."""
+    harness = await open_ingress_harness(database)
+    file = Attachment(name="graph.png", media_type="image/png", size=1, ref="g")
+    alert: dict[str, Any] = {"by": MONITOR, "platform_id": "77", "context": {"groups": "always"}}
+    await say(harness, "disk filling", **alert, attachments=(file,))
+    await say(harness, "disk full", **alert, key="edit", edited=True)
+    await say(harness, "in a thread", by=MONITOR, address=harness.address(thread="77"))
+    assert (await ask(harness, "what is new here")).context is None
+    await harness.send_message("look", **in_group(mentions_bot=True, address=harness.address(thread="77")))
+    await harness.send_message("again", **in_group(mentions_bot=True, address=harness.address(thread="77")))
+    first, again = await _open_turns(harness, harness.address(thread="77"))
+    async with database.read() as connection:
+        files = await messages.list_attachments(connection, first.id)
+    (alert_shown,) = (first.context or {})["earlier"]
+    assert (alert_shown["bot"], alert_shown["id"], alert_shown["text"]) == ("true", "5", "disk full")
+    assert ([one["ref"] for one in files], again.context) == (["g"], None)
+
+
+async def test_messages_of_bots_displace_none_of_people(database: Database) -> None:
+    """A room keeps as many messages of bots as of people, and each kind takes the place of its own."""
+    harness = await open_ingress_harness(database)
+    await say(harness, "keep this", by=BOB)
+    for number in range(MAX_ROWS + 2):
+        await say(harness, f"alert {number}", by=MONITOR)
+    async with database.read() as connection:
+        assert await room_messages.count(connection, harness.address().destination) == MAX_ROWS + 1
+    assert earlier(await ask(harness, "well")) == ["keep this"]
+
+
+async def test_messages_of_other_bots_need_a_person_in_the_room(database: Database) -> None:
+    """They are kept once the room is known to have a person who may use the bot."""
+    harness = await open_ingress_harness(database)
+    pairing: dict[str, Any] = {"allow": ("7", "pairing")}
+    thread = harness.address(thread="77")
+    await say(harness, "early", by=MONITOR, platform_id="77", context=pairing)
+    await say(harness, "hello", by=ANN, context=pairing)
+    await say(harness, "late", by=MONITOR, platform_id="78", context=pairing)
+    for one in (thread, harness.address(thread="78")):
+        await harness.send_message("look", **in_group(mentions_bot=True, address=one))
+    found = await _open_turns(harness, thread, harness.address(thread="78"))
+    assert [earlier(one) for one in found] == [[], ["late"]]
 
 
 async def test_merged_messages_have_both_contexts(database: Database) -> None:

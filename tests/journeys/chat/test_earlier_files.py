@@ -38,6 +38,29 @@ async def test_an_earlier_file_that_is_too_large_causes_no_notice(tmp_path: Path
     assert not [text for text in texts if "could not receive" in text]
 
 
+async def test_a_thread_below_the_alert_of_another_app_is_about_it(tmp_path: Path) -> None:
+    """The agent has the file of the alert; the alert itself starts no turn, although it names the bot."""
+    async with simulate_slack() as platform:
+        platform.world.trigger_seconds = platform.poster.timeout = 60.0
+        async with gateway(tmp_path / "data", env=channel_env("slack", platform.settings(allow=["*"]))):
+            file = {"name": "report.txt", "media_type": "text/plain"}
+            await platform.send_file("C0OTHER", b"pigeon", **file)
+            files = list(platform.world.files.values())
+            content = {
+                "subtype": "bot_message",
+                "bot_id": "B0MONITOR",
+                "attachments": [{"title": "Disk full"}],
+            }
+            alert = platform.world.post(
+                ROOM, "U0MONITOR", {"text": "<@U0BOT> !date", "files": files, **content}
+            )
+            await platform.send_message_event(alert)
+            await platform.say(ROOM, f"<@U0BOT> {QUESTION}", thread=alert.ts)
+            answer = await wait_for_bot_message(platform, "pigeon", room=ROOM)
+    assert [post.text for post in platform.messages(ROOM)] == [answer.text]
+    assert answer.thread == alert.ts
+
+
 async def test_a_reply_to_a_file_is_about_the_file(tmp_path: Path) -> None:
     """The agent has the file of the message that is replied to."""
     async with simulate_telegram() as platform:
