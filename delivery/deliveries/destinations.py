@@ -174,5 +174,14 @@ async def list_waiting_targets(connection: Connection, channel: str) -> list[str
     return [target for target, destination in found if json.loads(destination)[0] == channel]
 
 
+async def list_dead(connection: Connection, channel: str) -> list[str]:
+    """Return the dead chats of a channel."""
+    in_channel = destinations.c.destination.startswith(json.dumps([channel])[:-1], autoescape=True)
+    found = await connection.execute(
+        select(destinations.c.destination).where(destinations.c.dead_at.is_not(None), in_channel)
+    )
+    return list(found.scalars())
+
+
 def _waits(destination: str) -> tuple[ColumnElement[bool], ...]:
     return (deliveries.c.destination == bindparam(destination), *_WAITS_FOR_LONG)

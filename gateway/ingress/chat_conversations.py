@@ -45,15 +45,21 @@ async def reopen_chat(tx: Transaction, account: str, address: Address) -> None:
 
 
 async def list_waiting(connection: Connection, change: PermissionsChanged) -> set[str]:
-    """Return the destinations at which something waits for long, of those where permissions changed."""
+    """Return the destinations where permissions changed and something waits for long, or that are dead.
+
+    Where the change is one of places that have `extras`, such as a server's roles, a dead chat stays dead.
+    """
     targets = await destinations.list_waiting_targets(connection, change.channel)
     addresses = [one for one in map(Address.decode, targets) if one.room.startswith(change.room_prefix)]
-    return {one.destination for one in addresses if change.extras.items() <= one.extras.items()}
+    waiting = {one.destination for one in addresses if change.extras.items() <= one.extras.items()}
+    dead = [] if change.extras else await destinations.list_dead(connection, change.channel)
+    return waiting | {one for one in dead if Address.room_of(one).startswith(change.room_prefix)}
 
 
 async def end_waits(tx: Transaction, account: str, found: Iterable[str]) -> None:
-    """Try again at once what waits for long at these destinations."""
+    """Try again at once what waits for long at these destinations, and what dead ones have missed."""
     for destination in sorted(found):
+        await reopen(tx.connection, account, destination)
         await destinations.end_waits(tx.connection, destination)
         tx.wake(WorkQueue.DELIVER, destination, account=account)
 

@@ -45,7 +45,7 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
     event, payload = clean(mapping(update).get("event")), mapping(mapping(update).get("payload"))
     key = clean(mapping(update).get("delivery"))
     room = clean(mapping(payload.get("repository")).get("full_name"))
-    if event == "installation" and key:
+    if event.startswith("installation") and key:
         return _permitted(payload, key=key, channel=channel)
     if not key or not room:
         return IgnoredUpdate(reason="an event without a delivery id or a repository")
@@ -122,6 +122,6 @@ def _moved(payload: Mapping[str, Any], room: str, *, key: str, channel: str) -> 
 
 def _permitted(payload: Mapping[str, Any], *, key: str, channel: str) -> PermissionsChanged | IgnoredUpdate:
     owner = clean(mapping(mapping(payload.get("installation")).get("account")).get("login"))
-    if not owner or payload.get("action") not in {"created", "unsuspend", "new_permissions_accepted"}:
+    if not owner or clean(payload.get("action")) in {"", "deleted", "removed", "suspend"}:
         return IgnoredUpdate(reason="an event of an installation that gives no permissions")
     return PermissionsChanged(key=key, channel=channel, room_prefix=f"{owner}/")

@@ -77,7 +77,7 @@ class WebhookDeliveries(PositionFeed):
         """Return a delivery, with the payload of an event that is wanted and has not arrived."""
         number, event, detail = integer_id(row), clean(row.get("event")), mapping(None)
         has_arrived = self._settings.takes_posts and row.get("status_code") in _SUCCESS
-        if event in {*SUBJECTS, "repository", "installation"} and not has_arrived:
+        if event.startswith((*SUBJECTS, "repository", "installation")) and not has_arrived:
             detail = mapping(await or_nothing(self._api.call("GET", f"{_PATH}/{{id}}", id=str(number))))
         payload = mapping(detail.get("request")).get("payload")
         return {"id": number, "event": event, "delivery": clean(row.get("guid")), "payload": payload}

@@ -154,6 +154,8 @@ class GitHubApi:
 
     async def _installation(self, request: web.Request) -> Any:
         self._check_room(request)
+        if not self.world.installed:
+            raise GitHubRefusal(404, "Not Found")
         return 200, {"id": INSTALLATION}, {}
 
     async def _make_token(self, request: web.Request) -> Any:

@@ -101,11 +101,18 @@ class Simulator(SimulatedPlatform):
         )
         await self.deliver("repository", payload)
 
-    async def change_installation(self, action: str) -> None:
-        """Deliver an event of the installation, which names no repository."""
+    async def uninstall(self) -> None:
+        """Remove the app from the account of the repository, which ends its tokens."""
+        self.world.installed = False
+        self.api.tokens.clear()
+
+    async def change_installation(self, action: str, *, event: str = "installation") -> None:
+        """Deliver an event of the installation, which has no field `repository`."""
         account = {"id": 77, "login": ROOM.partition("/")[0], "type": "Organization"}
         installation = {"id": 77001, "account": account}
-        await self.deliver("installation", {"action": action, "installation": installation, "sender": ADA})
+        added = {"repositories_added": [{"full_name": self.world.room}]} if action == "added" else {}
+        self.world.installed = True
+        await self.deliver(event, {"action": action, "installation": installation, "sender": ADA, **added})
 
     async def send_event(self, entry: Entry, action: str, **others: Any) -> None:
         """Deliver the event about an entry."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from channels.github.simulator import simulate as simulate_github
 from channels.slack.simulator.run import simulate as simulate_slack
 from gateway_process import channel_env, gateway
 from slack_installing import install, wait_for_answer
 from turn_requests import poll_until
 
+UNTIL_GO = "while [ ! -e go ]; do sleep 0.1; done; echo pigeon"
+GO = "/accounts/me/workspaces/default/files/go"
 EAST, WEST = "C0EAST", "C0WEST"
 
 
@@ -44,3 +48,25 @@ async def test_a_github_installation_that_is_unsuspended_gets_what_waits(tmp_pat
             await platform.change_installation("unsuspend")
             await platform.wait_until(lambda: bool(platform.messages()))
     assert "pigeon" in platform.messages()[0].text
+
+
+@pytest.mark.parametrize(
+    ("event", "action"), [("installation", "created"), ("installation_repositories", "added")]
+)
+async def test_a_repository_that_gets_the_app_back_gets_a_jobs_result(
+    tmp_path: Path, event: str, action: str
+) -> None:
+    """The job ended while the app was removed; its result is in the issue without a new comment."""
+    async with simulate_github() as platform:
+        settings = platform.settings(mode="polling", poll_seconds=0.1, groups="mention")
+        async with gateway(tmp_path / "data", env=channel_env("github", settings)) as process:
+            await platform.say("", f"@dovecote !&{UNTIL_GO}")
+            await poll_until(process, "/turns?state=completed", lambda found: bool(found["items"]))
+            await platform.wait_until(lambda: bool(platform.messages()))
+            await platform.uninstall()
+            async with process.http() as http, http.put(GO, data=b"x") as answer:
+                assert answer.status < 300, await answer.text()
+            await poll_until(process, "/deliveries?state=suppressed", lambda found: bool(found["items"]))
+            await platform.change_installation(action, event=event)
+            await platform.wait_until(lambda: len(platform.messages()) > 1)
+    assert "exit code 0" in platform.messages()[-1].text
