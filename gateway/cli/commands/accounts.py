@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from gateway.cli.group import Json, group, operator
 from gateway.cli.output import Columns, clean, print_record, print_rows
 from gateway.cli.questions import Yes, confirm_deletion
+from gateway.cli.shown_once import print_once, print_or_fail
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -39,7 +41,8 @@ async def add_account(
     as_json: Json = False,
 ) -> None:
     """Create an account; its key is printed only now."""
-    print_record(await gateway.post("accounts", body={"name": name}), as_json=as_json)
+    made = await gateway.post("accounts", body={"name": name})
+    await print_once(gateway, partial(print_record, made, as_json=as_json), "accounts", made["id"])
 
 
 @operator(accounts, "key")
@@ -55,7 +58,9 @@ async def add_key(
 ) -> None:
     """Create a key for an account; it is printed only now."""
     body = {"name": name} | ({"scopes": scope} if scope else {})
-    print_record(await gateway.post("accounts", account, "keys", body=body), as_json=as_json)
+    made = await gateway.post("accounts", account, "keys", body=body)
+    lost = f"{made['id']} exists, and its text is lost: the account can revoke it"
+    print_or_fail(partial(print_record, made, as_json=as_json), lost=lost)
 
 
 @operator(accounts, "nats-user")

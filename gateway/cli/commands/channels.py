@@ -25,6 +25,7 @@ from gateway.cli.group import (
 )
 from gateway.cli.output import Columns, clean, print_json, print_record, print_rows
 from gateway.cli.questions import Yes, confirm_deletion
+from gateway.cli.shown_once import print_once
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -57,10 +58,11 @@ async def create_key(
     """Create a key and print it; it is not shown again."""
     body = {"name": name} | ({"scopes": scope} if scope else {})
     made = await gateway.post("accounts", "me", "keys", body=body)
-    if as_json:
-        print_json(made)
-    else:
-        typer.echo(made["key"])
+
+    def show() -> None:
+        print_json(made) if as_json else typer.echo(made["key"])
+
+    await print_once(gateway, show, "accounts", "me", "keys", made["id"])
 
 
 @remote(keys, "revoke")

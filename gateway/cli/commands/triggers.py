@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from gateway.cli.commands.schedules import Conversation, Id
 from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, print_record, print_rows, short
+from gateway.cli.shown_once import print_once
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -42,7 +44,8 @@ async def add_trigger(
 ) -> None:
     """Create a trigger and print its secret; it is not shown again."""
     body = {"conversation": conversation, "template": template} | ({"agent": agent} if agent else {})
-    print_record(await gateway.post(*PATH, body=body), as_json=as_json)
+    made = await gateway.post(*PATH, body=body)
+    await print_once(gateway, partial(print_record, made, as_json=as_json), *PATH, made["id"])
 
 
 @remote(triggers, "rm")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from gateway.cli.errors import CommandFailed, UsageError, print_error
 from gateway.cli.group import Json, group, local, remote
 from gateway.cli.output import Columns, clean, print_record, print_rows, short
 from gateway.cli.questions import ask_secret
+from gateway.cli.shown_once import print_once, print_or_fail
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -59,7 +61,9 @@ async def add_webhook(
         body["conversation"] = conversation
     if ordered:
         body["ordered"] = True
-    print_record(await gateway.post("accounts", "me", "webhooks", body=body), as_json=as_json)
+    made = await gateway.post("accounts", "me", "webhooks", body=body)
+    show = partial(print_record, made, as_json=as_json)
+    await print_once(gateway, show, "accounts", "me", "webhooks", made["id"])
 
 
 @remote(webhooks, "show")
@@ -95,7 +99,9 @@ async def send_test(gateway: GatewayClient, webhook: Id) -> None:
 @remote(webhooks, "rotate")
 async def rotate_webhook(gateway: GatewayClient, webhook: Id, *, as_json: Json = False) -> None:
     """Rotate an endpoint's secret; deliveries are signed with both for a day."""
-    print_record(await gateway.post("webhooks", webhook, "rotate"), as_json=as_json)
+    made = await gateway.post("webhooks", webhook, "rotate")
+    lost = f"{webhook} has a new secret that nobody saw: rotate it again"
+    print_or_fail(partial(print_record, made, as_json=as_json), lost=lost)
 
 
 @remote(webhooks, "enable")

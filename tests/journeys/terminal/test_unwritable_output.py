@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fake_gateway import FakeGateway
 from gateway.config.load import environment_without_ours
 
 
@@ -45,3 +46,34 @@ def test_a_gateway_needs_no_stdout(tmp_path: Path) -> None:
 def test_a_closed_stderr_and_stdin_are_no_error(tmp_path: Path) -> None:
     """The output is complete without them."""
     assert run("--version", redirect="2>&- <&-", directory=tmp_path) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "at"),
+    [
+        ("keys create ci", "/accounts/me/keys"),
+        ("webhooks add https://h.example", "/accounts/me/webhooks"),
+        ("triggers add {{body}} --conversation c", "/accounts/me/triggers"),
+        ("accounts add ada", "/accounts"),
+    ],
+)
+@pytest.mark.parametrize("redirect", [">&-", "> /dev/full"])
+def test_nothing_is_kept_without_its_secret(
+    gateway: FakeGateway, words: str, at: str, redirect: str, tmp_path: Path
+) -> None:
+    """What was created is deleted again, and two lines say why and that it is deleted."""
+    gateway.responses["POST", at] = (200, {"id": "new_1", "key": "dvk_new", "secret": "whsec_new"})
+    gateway.responses["DELETE", f"{at}/new_1"] = (204, "")
+    asked = (*words.split(), "--url", gateway.url, "--key", "dvk_x")
+    code, errors = run(*asked, redirect=redirect, directory=tmp_path)
+    assert (code, len(errors.splitlines())) == (1, 2), errors
+    assert "new_1 is deleted again, because nobody saw its secret" in errors
+    assert [one[:2] for one in gateway.requests] == [("POST", at), ("DELETE", f"{at}/new_1")]
+
+
+def test_a_secret_that_cannot_be_taken_back_is_said_to_be_lost(gateway: FakeGateway, tmp_path: Path) -> None:
+    """The rotated endpoint has the new secret; the line says what to do."""
+    gateway.responses["POST", "/webhooks/whk_1/rotate"] = (200, {"id": "whk_1", "secret": "whsec_new"})
+    asked = ("webhooks", "rotate", "whk_1", "--url", gateway.url, "--key", "dvk_x")
+    code, errors = run(*asked, redirect="> /dev/full", directory=tmp_path)
+    assert (code, "rotate it again" in errors) == (1, True), errors
