@@ -14,6 +14,7 @@ import typer
 from gateway.cli.errors import CommandFailed, ExitCode, UsageError, print_error
 from gateway.cli.group import Json
 from gateway.cli.output import shows_styles
+from gateway.cli.stdout_reader import while_stdout_is_read
 from gateway.cli.terminal.transcript import render_summary
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ async def tail(
     talk = ConversationClient(gateway, conversation, after=after)
     stop = asyncio.Event()
     with on_interrupt(stop.set):
-        async with asyncio.TaskGroup() as group:
+        async with while_stdout_is_read(), asyncio.TaskGroup() as group:
             printing = group.create_task(_print_frames(talk.frames(), follow=follow, as_json=as_json))
             printing.add_done_callback(lambda _task: stop.set())
             await stop.wait()

@@ -11,6 +11,7 @@ import typer
 from gateway.cli.errors import ExitCode
 from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, clean, print_record, print_rows, short
+from gateway.cli.stdout_reader import while_stdout_is_read
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -95,7 +96,8 @@ async def show_logs(
 ) -> None:
     """Print a job's output; also while it runs."""
     if follow:
-        await follow_logs(gateway, job)
+        async with while_stdout_is_read():
+            await follow_logs(gateway, job)
         return
     answer = await gateway.get("jobs", job, "logs")
     if as_json or not isinstance(answer, dict | str):

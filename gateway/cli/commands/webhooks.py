@@ -16,6 +16,7 @@ from gateway.cli.group import Json, group, local, remote
 from gateway.cli.output import Columns, clean, print_record, print_rows, short
 from gateway.cli.questions import ask_secret
 from gateway.cli.shown_once import print_once, print_or_fail
+from gateway.cli.stdout_reader import while_stdout_is_read
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -215,6 +216,7 @@ async def _serve(listener: WebhookListener, host: str, port: int) -> None:
             ) from error
         at = runner.addresses[0]
         typer.echo(f"listening on http://{at[0]}:{at[1]}/ (Ctrl-C ends)", err=True)
-        await asyncio.get_running_loop().create_future()
+        async with while_stdout_is_read():
+            await asyncio.get_running_loop().create_future()
     finally:
         await runner.cleanup()

@@ -18,6 +18,7 @@ import typer
 from gateway.cli.errors import CommandFailed, UsageError
 from gateway.cli.group import ClientConfig, Data, Json, load_client_settings
 from gateway.cli.output import clean, shows_styles
+from gateway.cli.stdout_reader import stdout_is_read
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 COLOURS = {"debug": "bright_black", "warning": "yellow", "error": "red", "critical": "red"}
@@ -66,7 +67,7 @@ def _print_log(
         _print(line, as_json=as_json)
     if not follow and not reader.is_open:
         raise FileNotFoundError
-    while follow:
+    while follow and stdout_is_read():
         for line in _at_level(reader.new_lines(), wanted):
             _print(line, as_json=as_json)
         sys.stdout.flush()

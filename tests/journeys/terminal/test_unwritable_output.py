@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from fake_gateway import FakeGateway
+from fake_gateway import ClientSocket, FakeGateway
 from gateway.config.load import environment_without_ours
 
 
@@ -77,3 +78,41 @@ def test_a_secret_that_cannot_be_taken_back_is_said_to_be_lost(gateway: FakeGate
     asked = ("webhooks", "rotate", "whk_1", "--url", gateway.url, "--key", "dvk_x")
     code, errors = run(*asked, redirect="> /dev/full", directory=tmp_path)
     assert (code, "rotate it again" in errors) == (1, True), errors
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "tail quiet --url URL --key dvk_x",
+        "jobs logs job_1 --follow --url URL --key dvk_x",
+        "logs --follow --data .",
+        "webhooks listen --port 0 --secret whsec_MZ3T3xKWR7Dqm8GGQDQSdAXkHayh+7c+6q/t81KaAHY=",
+    ],
+)
+def test_a_command_that_follows_ends_with_the_reader_of_its_output(
+    gateway: FakeGateway, words: str, tmp_path: Path
+) -> None:
+    """`dovecote tail | head` ends without an error, although nothing more is to be printed."""
+
+    async def say_nothing(socket: ClientSocket) -> None:
+        await socket.receive("subscribe")
+        await socket.socket.receive()  # returns when the client closes
+
+    gateway.scripts.append(say_nothing)
+    gateway.responses["GET", "/conversations/quiet"] = (200, {"id": "cnv_1"})
+    gateway.responses["GET", "/jobs/job_1"] = (200, {"id": "job_1", "state": "running"})
+    gateway.responses["GET", "/jobs/job_1/logs"] = (200, {"output": ""})
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "gateway.log").touch()
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "gateway", *words.replace("URL", gateway.url).split()],
+            env=environment_without_ours() | {"HOME": str(tmp_path)},
+            cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.PIPE,
+            timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    assert (done.returncode, b"Error" in done.stderr, b"dovecote:" in done.stderr) == (0, False, False)
