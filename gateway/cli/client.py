@@ -14,6 +14,7 @@ from urllib.parse import quote
 import aiohttp
 
 from gateway.cli.errors import CommandFailed, GatewayUnreachable, UsageError, print_error
+from gateway.cli.printable import is_unicode
 from gateway.cli.progress import progress
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, connect=5)
@@ -140,6 +141,8 @@ class GatewayClient:
         for part in path:
             if part in {"", ".", ".."}:
                 raise UsageError(f"{part!r} is neither an id nor a name")
+            if not is_unicode(part):
+                raise UsageError(f"{part} has bytes that are not UTF-8, so it is neither an id nor a name")
         return self.url + "".join(f"/{quote(part, safe=':')}" for part in path)
 
     @asynccontextmanager

@@ -9,6 +9,8 @@ from enum import IntEnum
 
 import typer
 
+from gateway.cli.printable import clean
+
 
 class ExitCode(IntEnum):
     """The exit codes of `dovecote`."""
@@ -43,8 +45,8 @@ class GatewayUnreachable(CommandFailed):
 
 
 def print_error(text: str) -> None:
-    """Write a line to stderr."""
-    typer.echo(f"dovecote: {text}", err=True)
+    """Write a line to stderr, without control characters."""
+    typer.echo(f"dovecote: {clean(text)}", err=True)
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from typing import Any
 
 import typer
 
+from gateway.cli.printable import clean
+
 Row = Mapping[str, Any]
 Column = str | Callable[[Row], object]
 Columns = Mapping[str, Column]
@@ -37,9 +39,20 @@ _STATES = {
 }
 
 
+def print_line(text: str, *, nl: bool = True, err: bool = False) -> None:
+    """Print a text without control characters: names in it were typed or sent by others."""
+    typer.echo(clean(text), nl=nl, err=err)
+
+
 def print_json(value: object) -> None:
     """Print a value as JSON on stdout."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    typer.echo(to_json(value, indent=2))
+
+
+def to_json(value: object, *, indent: int | None = None) -> str:
+    """Return a value as JSON, in which characters that a terminal would obey are escaped."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    return "".join(sign if sign.isprintable() or sign == "\n" else json.dumps(sign)[1:-1] for sign in text)
 
 
 def print_rows(rows: Sequence[Row], columns: Columns, *, as_json: bool, empty: str) -> None:
@@ -131,11 +144,6 @@ def shows_styles() -> bool:
     from gateway.config.load import environment
 
     return not environment("NO_COLOR") and not Console().is_dumb_terminal
-
-
-def clean(text: str) -> str:
-    """Remove control characters that move the cursor or change colours; output is untrusted."""
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else "�" for sign in text)
 
 
 def print_record(record: Row, *, as_json: bool) -> None:

@@ -109,6 +109,19 @@ def test_commands_ask_without_blocking_the_event_loop() -> None:
     assert found == {"gateway/cli/machine/init.py"}
 
 
+def test_commands_print_without_control_characters() -> None:
+    """Names are typed or sent by others: `print_line` cleans them, `typer.echo` does not."""
+    found = {
+        source.name
+        for source in sources("gateway")
+        for node in source.nodes(ast.Attribute)
+        if source.name.startswith("gateway/cli/commands/") and ast.unparse(node) == "typer.echo"
+    }
+    assert found == {
+        "gateway/cli/commands/status.py"
+    }  # lines with colours, whose texts are cleaned one by one
+
+
 def test_leases_are_never_renewed_by_a_key_value_update() -> None:
     """`kv.update` drops the time to live, which makes a lease immortal."""
     found = [

@@ -9,7 +9,8 @@ import typer
 
 from gateway.cli.arguments import parse_settings
 from gateway.cli.group import Json, group, remote
-from gateway.cli.output import Columns, Row, clean, print_record, print_rows, short
+from gateway.cli.output import Columns, Row, print_line, print_record, print_rows, short
+from gateway.cli.printable import clean
 from gateway.cli.questions import Yes, confirm_deletion
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _add_commands(app: typer.Typer, plural: str) -> None:
 
     async def delete_record(gateway: GatewayClient, name: Name) -> None:
         await gateway.delete("accounts", "me", plural, name)
-        typer.echo(f"{name} deleted")
+        print_line(f"{name} deleted")
 
     async def delete_agent(gateway: GatewayClient, name: Name, *, yes: Yes = False) -> None:
         question = f"Delete {clean(name)}? Its conversations cannot continue."
@@ -137,7 +138,7 @@ async def show_usage(gateway: GatewayClient, *, as_json: Json = False) -> None:
         "cost": "cost",
     }
     print_rows(rows, columns, as_json=False, empty="")
-    typer.echo(f"budget: {', '.join(_limits(found['budget'])) or 'none'}")
+    print_line(f"budget: {', '.join(_limits(found['budget'])) or 'none'}")
     if found["budgets"]:
         uses = [_to_use_row(one, names) for one in found["budgets"]]
         print_rows(uses, {name: name for name in _USE_COLUMNS}, as_json=False, empty="")

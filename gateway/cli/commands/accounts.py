@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.group import Json, group, operator
-from gateway.cli.output import Columns, clean, print_record, print_rows
+from gateway.cli.output import Columns, print_line, print_record, print_rows
+from gateway.cli.printable import clean
 from gateway.cli.questions import Yes, confirm_deletion
 from gateway.cli.shown_once import print_once, print_or_fail
 
@@ -89,4 +90,4 @@ async def delete_account(
     question = f"Delete {clean(account)} with all its data?"
     await confirm_deletion(question, "this deletes everything of the account", yes=yes)
     await gateway.delete("accounts", account)
-    typer.echo(f"{clean(account)} deleted")
+    print_line(f"{account} deleted")

@@ -23,7 +23,8 @@ from gateway.cli.group import (
     remote,
     with_gateway,
 )
-from gateway.cli.output import Columns, clean, print_json, print_record, print_rows
+from gateway.cli.output import Columns, print_json, print_line, print_record, print_rows
+from gateway.cli.printable import clean
 from gateway.cli.questions import Yes, confirm_deletion
 from gateway.cli.shown_once import print_once
 
@@ -60,7 +61,7 @@ async def create_key(
     made = await gateway.post("accounts", "me", "keys", body=body)
 
     def show() -> None:
-        print_json(made) if as_json else typer.echo(made["key"])
+        print_json(made) if as_json else print_line(made["key"])
 
     await print_once(gateway, show, "accounts", "me", "keys", made["id"])
 
@@ -69,7 +70,7 @@ async def create_key(
 async def revoke_key(gateway: GatewayClient, name: Name) -> None:
     """Revoke a key and close its connections."""
     await gateway.delete("accounts", "me", "keys", name)
-    typer.echo(f"{name} revoked")
+    print_line(f"{name} revoked")
 
 
 @remote(channels, "list")
@@ -126,21 +127,21 @@ async def delete_channel(gateway: GatewayClient, name: Name, *, yes: Yes = False
     consequence = "what is still to be sent to the chats of the channel is not sent"
     await confirm_deletion(f"Delete {clean(name)}? Its chats get nothing any more.", consequence, yes=yes)
     await gateway.delete("accounts", "me", "channels", name)
-    typer.echo(f"{name} deleted")
+    print_line(f"{name} deleted")
 
 
 @remote(channels, "pause")
 async def pause_channel(gateway: GatewayClient, name: Name) -> None:
     """Stop receiving in a channel; what is sent to it is still sent."""
     await gateway.patch("accounts", "me", "channels", name, body={"paused": True})
-    typer.echo(f"{name} is paused")
+    print_line(f"{name} is paused")
 
 
 @remote(channels, "resume")
 async def resume_channel(gateway: GatewayClient, name: Name) -> None:
     """Receive again in a paused channel."""
     await gateway.patch("accounts", "me", "channels", name, body={"paused": False})
-    typer.echo(f"{name} receives again")
+    print_line(f"{name} receives again")
 
 
 @remote(channels, "pair")
@@ -151,7 +152,7 @@ async def approve_pairing(
 ) -> None:
     """Approve the pairing with this code; the bot notifies the user."""
     found = await gateway.post("accounts", "me", "channels", name, "pairings", body={"code": code})
-    typer.echo(clean(f"{found['name'] or found['person']} ({found['person']}) is paired"))
+    print_line(f"{found['name'] or found['person']} ({found['person']}) is paired")
 
 
 @remote(channels, "pairings")
@@ -170,7 +171,7 @@ async def revoke_pairing(
 ) -> None:
     """Revoke a pairing."""
     await gateway.delete("accounts", "me", "channels", name, "pairings", person)
-    typer.echo(f"{person} is not paired any more")
+    print_line(f"{person} is not paired any more")
 
 
 @local(channels, "test")
@@ -198,9 +199,7 @@ def probe_channel(
         print_json(findings)
     for finding in () if as_json else findings:
         remedy = f" → {finding['remedy']}" if finding["remedy"] and not finding["ok"] else ""
-        typer.echo(
-            clean(f"{'✓' if finding['ok'] else '✗'} {finding['subject']}: {finding['detail']}{remedy}")
-        )
+        print_line(f"{'✓' if finding['ok'] else '✗'} {finding['subject']}: {finding['detail']}{remedy}")
     if not all(finding["ok"] for finding in findings):
         raise typer.Exit(ExitCode.FAILED)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from http import HTTPStatus
@@ -13,7 +12,7 @@ import typer
 
 from gateway.cli.errors import CommandFailed, ExitCode, UsageError, print_error
 from gateway.cli.group import Json
-from gateway.cli.output import shows_styles
+from gateway.cli.output import print_line, shows_styles, to_json
 from gateway.cli.stdout_reader import while_stdout_is_read
 from gateway.cli.terminal.transcript import render_summary
 
@@ -110,4 +109,4 @@ async def _print_frames(frames: AsyncGenerator[Mapping[str, Any]], *, follow: bo
             elif kind == "reset":
                 print_error("the conversation's event stream was recreated; its seq numbers begin again")
             elif "seq" in frame and "." in kind:
-                typer.echo(json.dumps(frame, ensure_ascii=False) if as_json else render_summary(frame))
+                print_line(to_json(frame) if as_json else render_summary(frame))

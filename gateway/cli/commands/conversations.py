@@ -9,7 +9,7 @@ import typer
 
 from gateway.cli.commands.jobs import Id
 from gateway.cli.group import Json, group, remote
-from gateway.cli.output import Columns, clean, print_record, print_rows
+from gateway.cli.output import Columns, print_line, print_record, print_rows
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -62,7 +62,7 @@ async def rename_conversation(
 ) -> None:
     """Change the title of a conversation."""
     renamed = await gateway.patch("conversations", conversation, body={"title": title})
-    typer.echo(clean(f"{renamed['id']} is now called: {renamed['title'] or renamed['id']}"))
+    print_line(f"{renamed['id']} is now called: {renamed['title'] or renamed['id']}")
 
 
 @remote(conversations, "handover")
@@ -79,7 +79,7 @@ async def hand_over(
         print_record(found, as_json=True)
         return
     who = "people answer; the agent is silent" if found["state"] == "human" else "the agent answers"
-    typer.echo(clean(f"{conversation}: {who}"))
+    print_line(f"{conversation}: {who}")
 
 
 @remote(conversations, "say")
@@ -88,14 +88,14 @@ async def say_as_operator(
 ) -> None:
     """Send a message of a person to a conversation that was handed over."""
     await gateway.post("conversations", conversation, "messages", body={"text": text, "as": "operator"})
-    typer.echo(clean(f"{conversation}: sent"))
+    print_line(f"{conversation}: sent")
 
 
 @remote(conversations, "rm")
 async def delete_conversation(gateway: GatewayClient, conversation: Id) -> None:
     """Delete a conversation with its events and files; its running jobs are stopped."""
     await gateway.delete("conversations", conversation)
-    typer.echo(f"{clean(conversation)} is deleted")
+    print_line(f"{conversation} is deleted")
 
 
 def _people(row: Any) -> list[str]:

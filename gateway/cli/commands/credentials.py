@@ -10,7 +10,7 @@ import typer
 
 from gateway.cli.errors import UsageError
 from gateway.cli.group import Json, group, remote
-from gateway.cli.output import Columns, print_record, print_rows
+from gateway.cli.output import Columns, print_line, print_record, print_rows
 from gateway.cli.questions import ask_secret
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ async def delete_credential(
 ) -> None:
     """Delete a credential; the next request of a sandbox goes without it."""
     await gateway.delete(*PATH, credential)
-    typer.echo(f"{credential} deleted")
+    print_line(f"{credential} deleted")
 
 
 async def _read_secret() -> str | dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ import typer
 
 from gateway.cli.errors import CommandFailed, GatewayUnreachable, UsageError
 from gateway.cli.group import Json, group, remote
-from gateway.cli.output import Columns, clean, print_record, print_rows
+from gateway.cli.output import Columns, print_json, print_line, print_record, print_rows
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -93,7 +92,7 @@ async def upload(
         await gateway.upload(*_resource(workspace, path), content=content)
     else:
         await _upload_in_parts(gateway, workspace, "/".join(_resource(workspace, path)[5:]), content)
-    typer.echo(f"{clean(path)}: {len(content)} bytes written")
+    print_line(f"{path}: {len(content)} bytes written")
 
 
 async def _upload_in_parts(gateway: GatewayClient, workspace: str, path: str, content: bytes) -> None:
@@ -119,28 +118,28 @@ async def remove(gateway: GatewayClient, workspace: Workspace, path: FilePath) -
     if not _resource(workspace, path)[5:]:
         raise UsageError("the workspace itself is removed with `dovecote workspaces rm`")
     await gateway.delete(*_resource(workspace, path))
-    typer.echo(f"{clean(path)} removed")
+    print_line(f"{path} removed")
 
 
 @remote(files, "mkdir")
 async def make_directory(gateway: GatewayClient, workspace: Workspace, path: FilePath) -> None:
     """Create a directory and its parents."""
     await gateway.post(*_resource(workspace, operation=":mkdir"), body={"path": path})
-    typer.echo(f"{clean(path)} is a directory")
+    print_line(f"{path} is a directory")
 
 
 @remote(files, "mv")
 async def rename(gateway: GatewayClient, workspace: Workspace, path: FilePath, to: Target) -> None:
     """Rename or move a file or directory."""
     await gateway.post(*_resource(workspace, operation=":rename"), body={"path": path, "to": to})
-    typer.echo(f"{clean(path)} is now {clean(to)}")
+    print_line(f"{path} is now {to}")
 
 
 @remote(files, "cp")
 async def copy(gateway: GatewayClient, workspace: Workspace, path: FilePath, to: Target) -> None:
     """Copy a file or directory."""
     await gateway.post(*_resource(workspace, operation=":copy"), body={"path": path, "to": to})
-    typer.echo(f"{clean(path)} is copied to {clean(to)}")
+    print_line(f"{path} is copied to {to}")
 
 
 @remote(files, "search")
@@ -159,10 +158,10 @@ async def search(
     body = {"text": text, "glob": glob, "path": path, "ignore_case": ignore_case, "limit": limit}
     found = await gateway.post(*_resource(workspace, operation=":search"), body=body)
     if as_json:
-        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        print_json(found)
         return
     for one in found["items"]:
         line = f":{one['line']}:{one['text']}" if one["line"] is not None else ""
-        typer.echo(clean(f"{one['path']}{line}"))
+        print_line(f"{one['path']}{line}")
     if found["truncated"]:
-        typer.echo("there may be more matches: narrow the search or raise --limit", err=True)
+        print_line("there may be more matches: narrow the search or raise --limit", err=True)

@@ -10,7 +10,7 @@ import typer
 
 from gateway.cli.errors import ExitCode
 from gateway.cli.group import Json, group, remote
-from gateway.cli.output import Columns, clean, print_record, print_rows, short
+from gateway.cli.output import Columns, print_line, print_record, print_rows, short
 from gateway.cli.stdout_reader import while_stdout_is_read
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ async def show_logs(
         print_record(answer if isinstance(answer, dict) else {"output": answer}, as_json=True)
         return
     text = answer if isinstance(answer, str) else str(answer.get("output") or "")
-    typer.echo(clean(text), nl=not text.endswith("\n"))
+    print_line(text, nl=not text.endswith("\n"))
 
 
 async def follow_logs(gateway: GatewayClient, job: str) -> None:
@@ -117,14 +117,14 @@ async def follow_logs(gateway: GatewayClient, job: str) -> None:
     while True:
         ended = now["state"] != "running"
         output = str((await gateway.get_across_restart("jobs", job, "logs")).get("output") or "")
-        typer.echo(clean(new_output(printed, output)), nl=False)
+        print_line(new_output(printed, output), nl=False)
         printed = output
         if ended:
             break
         await asyncio.sleep(FOLLOW_SECONDS)
         now = await gateway.get_across_restart("jobs", job)
     code = now.get("exit_code")
-    typer.echo(f"{job}: {now['state']}" + (f", exit code {code}" if code is not None else ""), err=True)
+    print_line(f"{job}: {now['state']}" + (f", exit code {code}" if code is not None else ""), err=True)
     if now["state"] != "completed":
         raise typer.Exit(ExitCode.FAILED)
 
@@ -142,7 +142,7 @@ def new_output(printed: str, output: str) -> str:
 async def stop_job(gateway: GatewayClient, job: Id) -> None:
     """Stop a job with its processes."""
     await gateway.post("jobs", job, "stop")
-    typer.echo(f"{job} is being stopped")
+    print_line(f"{job} is being stopped")
 
 
 @remote(approvals, "list")
@@ -183,14 +183,14 @@ async def deny(gateway: GatewayClient, approval: Id, *, comment: Comment = None)
 async def _decide(gateway: GatewayClient, approval: str, decision: str, comment: str | None) -> None:
     body = {"decision": decision} | ({"comment": comment} if comment else {})
     await gateway.post("approvals", approval, body=body)
-    typer.echo(f"{approval}: {'approved' if decision == 'approve' else 'denied'}")
+    print_line(f"{approval}: {'approved' if decision == 'approve' else 'denied'}")
 
 
 @remote(approvals, "answer")
 async def answer(gateway: GatewayClient, approval: Id, text: Annotated[str, typer.Argument()]) -> None:
     """Answer a question of the agent: a choice or its number, `name: value; …` for a form, or any text."""
     await gateway.post("approvals", approval, body={"answer": text})
-    typer.echo(f"{approval}: answered")
+    print_line(f"{approval}: answered")
 
 
 @remote(deliveries, "list")
@@ -232,11 +232,11 @@ async def show_delivery(gateway: GatewayClient, delivery: Id, *, as_json: Json =
 async def retry_delivery(gateway: GatewayClient, delivery: Id) -> None:
     """Retry a delivery, also a dead one."""
     await gateway.post("deliveries", delivery, "retry")
-    typer.echo(f"{delivery} will be sent again")
+    print_line(f"{delivery} will be sent again")
 
 
 @remote(deliveries, "drop")
 async def drop_delivery(gateway: GatewayClient, delivery: Id) -> None:
     """Drop a delivery; it is not sent any more."""
     await gateway.post("deliveries", delivery, "drop")
-    typer.echo(f"{delivery} dropped")
+    print_line(f"{delivery} dropped")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway.cli.group import Json, group, remote
-from gateway.cli.output import Columns, print_record, print_rows, short
+from gateway.cli.output import Columns, print_line, print_record, print_rows, short
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -66,14 +66,14 @@ async def add_memory(
 async def edit_memory(gateway: GatewayClient, memory: Id, text: Text) -> None:
     """Change the text of a note."""
     await gateway.patch(*PATH, memory, body={"text": text})
-    typer.echo(f"{memory} changed")
+    print_line(f"{memory} changed")
 
 
 @remote(memories, "rm")
 async def delete_memory(gateway: GatewayClient, memory: Id) -> None:
     """Delete a note."""
     await gateway.delete(*PATH, memory)
-    typer.echo(f"{memory} deleted")
+    print_line(f"{memory} deleted")
 
 
 @remote(persons, "list")
@@ -112,4 +112,4 @@ async def unlink_identity(
 ) -> None:
     """Make an identity a person of its own."""
     await gateway.delete(*PERSONS, person, "identities", identity)
-    typer.echo(f"{identity} is a person of its own")
+    print_line(f"{identity} is a person of its own")

@@ -10,7 +10,8 @@ import typer
 from gateway.cli.commands.account import add_changes
 from gateway.cli.errors import CommandFailed, UsageError
 from gateway.cli.group import Json, group, remote
-from gateway.cli.output import Columns, Row, clean, print_record, print_rows
+from gateway.cli.output import Columns, Row, print_line, print_record, print_rows
+from gateway.cli.printable import clean
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -125,7 +126,7 @@ async def stop_sandbox(gateway: GatewayClient, name: Name) -> None:
     """Suspend a live sandbox; its next use resumes it."""
     sandbox = await _resolve_id(gateway, name)
     await gateway.post("sandboxes", sandbox, "stop")
-    typer.echo(f"{sandbox} is suspended")
+    print_line(f"{sandbox} is suspended")
 
 
 @remote(sandboxes, "rm")
@@ -133,7 +134,7 @@ async def delete_sandbox(gateway: GatewayClient, name: Name) -> None:
     """Delete a live sandbox by its id, or a record with its live sandboxes."""
     where = ("sandboxes", name) if name.startswith(LIVE_ID_PREFIX) else ("accounts", "me", "sandboxes", name)
     await gateway.delete(*where)
-    typer.echo(f"{name} deleted")
+    print_line(f"{name} deleted")
 
 
 @remote(sandboxes, "sweep")
@@ -143,4 +144,4 @@ async def sweep(gateway: GatewayClient, *, as_json: Json = False) -> None:
     if as_json:
         print_record(swept, as_json=True)
     else:
-        typer.echo(f"{swept['orphans']} deleted")
+        print_line(f"{swept['orphans']} deleted")

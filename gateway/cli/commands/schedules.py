@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway.cli.group import Json, group, remote
-from gateway.cli.output import Columns, print_record, print_rows, short
+from gateway.cli.output import Columns, print_line, print_record, print_rows, short
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -102,25 +102,25 @@ async def change_schedule(
 async def pause_schedule(gateway: GatewayClient, schedule: Id) -> None:
     """Pause a schedule."""
     await gateway.patch(*PATH, schedule, body={"paused": True})
-    typer.echo(f"{schedule} is paused")
+    print_line(f"{schedule} is paused")
 
 
 @remote(schedules, "resume")
 async def resume_schedule(gateway: GatewayClient, schedule: Id) -> None:
     """Resume a paused schedule at its next time."""
     changed = await gateway.patch(*PATH, schedule, body={"paused": False})
-    typer.echo(f"{schedule} is due at {changed['next_at']}")
+    print_line(f"{schedule} is due at {changed['next_at']}")
 
 
 @remote(schedules, "run")
 async def run_schedule(gateway: GatewayClient, schedule: Id) -> None:
     """Start what a schedule starts now, besides its times."""
     started = await gateway.post(*PATH, schedule, "run")
-    typer.echo(started["turnId"] or f"{schedule}: the reminder is sent")
+    print_line(started["turnId"] or f"{schedule}: the reminder is sent")
 
 
 @remote(schedules, "rm")
 async def delete_schedule(gateway: GatewayClient, schedule: Id) -> None:
     """Delete a schedule; a turn that it has started continues."""
     await gateway.delete(*PATH, schedule)
-    typer.echo(f"{schedule} deleted")
+    print_line(f"{schedule} deleted")

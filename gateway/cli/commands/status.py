@@ -12,7 +12,8 @@ import typer
 
 from gateway.cli.errors import ExitCode, GatewayUnreachable, UsageError
 from gateway.cli.group import Json
-from gateway.cli.output import clean, print_json, styled_state
+from gateway.cli.output import print_json, styled_state
+from gateway.cli.printable import clean
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient

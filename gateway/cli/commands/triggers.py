@@ -9,7 +9,7 @@ import typer
 
 from gateway.cli.commands.schedules import Conversation, Id
 from gateway.cli.group import Json, group, remote
-from gateway.cli.output import Columns, print_record, print_rows, short
+from gateway.cli.output import Columns, print_line, print_record, print_rows, short
 from gateway.cli.shown_once import print_once
 
 if TYPE_CHECKING:
@@ -52,4 +52,4 @@ async def add_trigger(
 async def delete_trigger(gateway: GatewayClient, trigger: Id) -> None:
     """Delete a trigger; a turn that it has started continues."""
     await gateway.delete(*PATH, trigger)
-    typer.echo(f"{trigger} deleted")
+    print_line(f"{trigger} deleted")

@@ -13,7 +13,7 @@ import typer
 from gateway.cli.commands.jobs import Id, filter_by_state, state_option
 from gateway.cli.errors import CommandFailed
 from gateway.cli.group import Json, group, remote
-from gateway.cli.output import Columns, clean, print_json, print_record, print_rows, short
+from gateway.cli.output import Columns, print_json, print_line, print_record, print_rows, short
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -72,9 +72,9 @@ async def show_log(gateway: GatewayClient, turn: Id, *, as_json: Json = False) -
         print_json(steps)
         return
     for step in steps:
-        typer.echo(clean(_render_step(step)))
+        print_line(_render_step(step))
     if not steps:
-        typer.echo("no tool calls")
+        print_line("no tool calls")
 
 
 def _render_step(step: dict[str, Any]) -> str:
@@ -97,7 +97,7 @@ async def continue_turn(
     """Open a new conversation on the sandbox and workspaces of a turn."""
     opened = await gateway.post("turns", turn, "continue", body={"conversation": name} if name else {})
     shared = " and ".join(opened["shares"])
-    typer.echo(f"{opened['conversationId']} shares the {shared} of {turn}")
+    print_line(f"{opened['conversationId']} shares the {shared} of {turn}")
 
 
 @remote(turns, "files")
@@ -123,7 +123,7 @@ async def list_files(
             archive.write_bytes(content)
         except OSError as error:
             raise CommandFailed(f"{archive} cannot be written: {error.strerror}") from error
-        typer.echo(f"{archive}: {len(content)} bytes written")
+        print_line(f"{archive}: {len(content)} bytes written")
         return
     found = await gateway.get("turns", turn, "files")
     columns: Columns = {"change": "change", "path": "path", "size": "size", "modified": "modified"}
@@ -151,8 +151,8 @@ async def restore_turn(
         print_json(done)
         return
     for one in done["items"]:
-        typer.echo(clean(f"{one['state']:9} {one['path']}"))
-    typer.echo(f"{done['unchanged']} files were as they should be")
+        print_line(f"{one['state']:9} {one['path']}")
+    print_line(f"{done['unchanged']} files were as they should be")
     if any(one["state"] == "missing" for one in done["items"]):
         raise CommandFailed(
             "the contents of the missing files are not stored (files.turn_bytes, files.retention)"
@@ -163,14 +163,14 @@ async def restore_turn(
 async def retry_turn(gateway: GatewayClient, turn: Id) -> None:
     """Retry a failed turn once, at the end of its queue, or make the next attempt of a waiting one now."""
     new = await gateway.post("turns", turn, "retry")
-    typer.echo(f"{turn} is retried as {new['id']}" if new["id"] != turn else f"{turn} is tried again now")
+    print_line(f"{turn} is retried as {new['id']}" if new["id"] != turn else f"{turn} is tried again now")
 
 
 @remote(turns, "cancel")
 async def cancel_turn(gateway: GatewayClient, turn: Id) -> None:
     """Cancel a turn with its model call and running command."""
     now = await gateway.post("turns", turn, "cancel")
-    typer.echo(f"{turn} is {'being cancelled' if now.get('cancelling') else now['state']}")
+    print_line(f"{turn} is {'being cancelled' if now.get('cancelling') else now['state']}")
 
 
 async def trace(

@@ -13,7 +13,8 @@ import typer
 
 from gateway.cli.errors import CommandFailed, UsageError, print_error
 from gateway.cli.group import Json, group, local, remote
-from gateway.cli.output import Columns, clean, print_record, print_rows, short
+from gateway.cli.output import Columns, print_line, print_record, print_rows, short, to_json
+from gateway.cli.printable import clean
 from gateway.cli.questions import ask_secret
 from gateway.cli.shown_once import print_once, print_or_fail
 from gateway.cli.stdout_reader import while_stdout_is_read
@@ -94,7 +95,7 @@ async def change_webhook(
 async def send_test(gateway: GatewayClient, webhook: Id) -> None:
     """Send a test event to an endpoint."""
     answer = await gateway.post("webhooks", webhook, "test")
-    typer.echo(f"test event sent to {webhook}" if not answer else json.dumps(answer))
+    print_line(f"test event sent to {webhook}" if not answer else json.dumps(answer))
 
 
 @remote(webhooks, "rotate")
@@ -109,7 +110,7 @@ async def rotate_webhook(gateway: GatewayClient, webhook: Id, *, as_json: Json =
 async def enable_webhook(gateway: GatewayClient, webhook: Id) -> None:
     """Enable a disabled endpoint; `webhooks replay` sends what it missed."""
     await gateway.patch("accounts", "me", "webhooks", webhook, body={"enabled": True})
-    typer.echo(f"{webhook} is enabled")
+    print_line(f"{webhook} is enabled")
 
 
 @remote(webhooks, "replay")
@@ -133,14 +134,14 @@ async def replay_webhook(
         if not answer.get("next"):
             break
         body["cursor"] = answer["next"]
-    typer.echo(f"{count} events will be sent again")
+    print_line(f"{count} events will be sent again")
 
 
 @remote(webhooks, "rm")
 async def delete_webhook(gateway: GatewayClient, webhook: Id) -> None:
     """Delete an endpoint; its open deliveries are suppressed."""
     await gateway.delete("accounts", "me", "webhooks", webhook)
-    typer.echo(f"{webhook} deleted")
+    print_line(f"{webhook} deleted")
 
 
 @local(webhooks, "listen", logs=False)
@@ -164,7 +165,7 @@ def listen(
     try:
         asyncio.run(_serve(WebhookListener(secret, as_json=as_json), host, port))
     except KeyboardInterrupt:
-        typer.echo("stopped", err=True)
+        print_line("stopped", err=True)
 
 
 class WebhookListener:
@@ -187,14 +188,14 @@ class WebhookListener:
         except BadSignature as error:
             print_error(f"refused a delivery: {error}")
             return web.Response(status=401)
-        typer.echo(self.describe(headers, body))
+        print_line(self.describe(headers, body))
         return web.Response(status=204)
 
     def describe(self, headers: dict[str, str], body: bytes) -> str:
         """Return the line to print for a verified delivery."""
         text = body.decode("utf-8", "replace")
         if self._as_json:
-            return text
+            return to_json(json.loads(text))
         kind, identity = headers.get("ce-type", "event"), headers.get("webhook-id", "")
         return clean(f"✓ {kind} {identity} {short(text, 400)}")
 
@@ -215,7 +216,7 @@ async def _serve(listener: WebhookListener, host: str, port: int) -> None:
                 f"cannot listen on {host}:{port}: {error.strerror}; pass another --port"
             ) from error
         at = runner.addresses[0]
-        typer.echo(f"listening on http://{at[0]}:{at[1]}/ (Ctrl-C ends)", err=True)
+        print_line(f"listening on http://{at[0]}:{at[1]}/ (Ctrl-C ends)", err=True)
         async with while_stdout_is_read():
             await asyncio.get_running_loop().create_future()
     finally:

@@ -12,7 +12,8 @@ import typer
 from gateway.cli.database import NOT_STARTED, require_current_schema, translate_database_errors
 from gateway.cli.errors import CommandFailed
 from gateway.cli.group import Config, Data, Json, load_settings
-from gateway.cli.output import clean, print_json
+from gateway.cli.output import print_json
+from gateway.cli.printable import clean
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings

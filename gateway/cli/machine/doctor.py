@@ -13,7 +13,8 @@ import typer
 from gateway.cli.database import translate_database_errors
 from gateway.cli.errors import ExitCode
 from gateway.cli.group import Config, Data, Json, Url, check_settings, group, load_settings, local
-from gateway.cli.output import clean, print_json
+from gateway.cli.output import print_json
+from gateway.cli.printable import clean
 from gateway.cli.progress import progress
 
 if TYPE_CHECKING:

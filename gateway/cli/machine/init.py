@@ -17,7 +17,7 @@ from gateway.cli.arguments import parse_settings
 from gateway.cli.errors import CommandFailed, UsageError
 from gateway.cli.group import require_models
 from gateway.cli.machine.example import EXAMPLE
-from gateway.cli.output import clean
+from gateway.cli.printable import clean
 from gateway.cli.progress import progress
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ import typer
 
 from gateway.cli.errors import CommandFailed, UsageError
 from gateway.cli.group import ClientConfig, Data, Json, load_client_settings
-from gateway.cli.output import clean, shows_styles
+from gateway.cli.output import shows_styles, to_json
+from gateway.cli.printable import clean
 from gateway.cli.stdout_reader import stdout_is_read
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -143,7 +144,7 @@ def _at_level(lines: Iterable[str], wanted: tuple[str, ...]) -> Iterator[Mapping
 
 def _print(line: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(line, ensure_ascii=False))
+        typer.echo(to_json(line))
         return
     level, event = str(line.get("level", "")), str(line.get("event", ""))
     rest = " ".join(f"{name}={_shown(value)}" for name, value in line.items() if name not in _KNOWN)

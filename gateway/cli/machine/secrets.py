@@ -11,7 +11,8 @@ import typer
 from gateway.cli.database import require_current_schema, translate_database_errors
 from gateway.cli.errors import CommandFailed, ExitCode, print_error
 from gateway.cli.group import Config, Data, Json, group, load_settings, local
-from gateway.cli.output import clean, print_json
+from gateway.cli.output import print_json
+from gateway.cli.printable import clean
 
 if TYPE_CHECKING:
     from delivery.database.engine import Database

@@ -25,7 +25,7 @@ from channels.commonmark.markup import (
     ThematicBreak,
     parse,
 )
-from gateway.cli.output import clean
+from gateway.cli.printable import clean
 
 _STYLES = {
     "strong": ("\x1b[1m", "\x1b[22m"),

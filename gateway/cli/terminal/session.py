@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from gateway.cli.errors import print_error
-from gateway.cli.output import clean
+from gateway.cli.printable import clean
 from gateway.cli.terminal.conversation_client import ConversationClient, MessageTooLong
 from gateway.cli.terminal.stdin_lines import stdin_lines
 from gateway.cli.terminal.transcript import ENDS, Transcript, render_decision_command, render_tool_call

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gateway.cli.output import clean, short
+from gateway.cli.output import short
+from gateway.cli.printable import clean
 
 if TYPE_CHECKING:
     from gateway.cli.terminal.markdown import MarkdownStream

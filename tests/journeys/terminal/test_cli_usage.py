@@ -218,6 +218,29 @@ def test_an_id_names_no_other_resource(run: Run, gateway: FakeGateway, words: st
     assert not gateway.requests
 
 
+HOSTILE = "bot\u202e\u009b31m"
+"""A name that turns the following text around, and has a terminal change its colours."""
+
+
+def test_a_name_does_not_command_the_terminal(run: Run, gateway: FakeGateway) -> None:
+    """What is printed of a name, also in an error and as JSON, has no control characters."""
+    path = f"/accounts/me/webhooks/{HOSTILE}"
+    gateway.responses["DELETE", path] = (204, "")
+    gateway.responses["GET", path] = (200, {"id": HOSTILE})
+    done = run("webhooks", "rm", HOSTILE, "--url", gateway.url)
+    assert (done.exit_code, done.stdout) == (0, "bot��31m deleted\n")
+    failed = run("tail", HOSTILE, "--url", gateway.url)
+    assert "bot��31m" in failed.stderr
+    shown = run("webhooks", "show", HOSTILE, "--json", "--url", gateway.url).stdout
+    assert (shown.replace("\n", "").isprintable(), json.loads(shown)) == (True, {"id": HOSTILE})
+
+
+def test_a_name_that_is_not_utf_8_is_wrong_usage(run: Run, gateway: FakeGateway) -> None:
+    """Such bytes reach a command as halves of surrogate pairs, which no URL can have."""
+    result = run("webhooks", "show", "caf\udce9", "--url", gateway.url)
+    assert (result.exit_code, "not UTF-8" in result.stderr, gateway.requests) == (2, True, []), result.stderr
+
+
 def test_a_problem_is_one_line(run: Run, gateway: FakeGateway) -> None:
     """A refusal is one line with its pointers, exit code 1."""
     problem = {
