@@ -21,7 +21,7 @@ from pydantic_settings import (
 from gateway.config.consistency import inconsistencies
 from gateway.config.settings import DEFAULT_FILE, InvalidSettings, Settings
 from gateway.config.sources import PREFIX, SettingProblem, SettingSources
-from gateway.config.validation import plugin_problems, problem_for
+from gateway.config.validation import plugin_problems, to_problems
 
 CONFIG_VARIABLE = "DOVECOTE_CONFIG"
 """Names the settings file, as `--config` does. A file cannot name another file."""
@@ -136,7 +136,7 @@ def _validate(sources: SettingSources) -> Settings:
     try:
         settings = Settings.model_validate(sources.values)
     except ValidationError as error:
-        problems += [problem_for(sources, found) for found in error.errors()]
+        problems += to_problems(sources, error.errors())
     if settings is not None:
         problems += inconsistencies(sources, settings)
     problems += of_plugins

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from gateway.config.broken_rules import broken_rules
 from gateway.config.installed import installed_entry_points
 from gateway.config.sandbox_settings import SandboxSettings
 from gateway.config.setting_types import KNOWN_PROVIDERS, list_fields
@@ -18,6 +19,9 @@ CHANNEL_GROUP = "dovecote.channels"
 SANDBOX_GROUP = "dovecote.sandboxes"
 """The entry point groups of channels and sandboxes; names are looked up without loading anything."""
 
+
+_OF_KEYS = {"missing": "is required", "extra_forbidden": "there is no such setting"}
+"""What errors about a key say, by pydantic's type; the others are about its value."""
 
 OWN_CHANNEL_KEYS = frozenset({"kind", "agent", "paused"})
 """Keys of a `[channels.NAME]` table that are not its adapter's.
@@ -31,18 +35,43 @@ def adapter_settings(channel: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in channel.items() if key not in OWN_CHANNEL_KEYS}
 
 
-def problem_for(sources: SettingSources, error: ErrorDetails, prefix: tuple[str, ...] = ()) -> SettingProblem:
-    """Turn a pydantic error into a problem with its source and remedy."""
-    keys = _path(sources, (*prefix, *(str(part) for part in error["loc"])))
-    source, detail = sources.source_of(keys), error["msg"].removeprefix("Value error, ")
+def to_problems(
+    sources: SettingSources, errors: Iterable[ErrorDetails], prefix: tuple[str, ...] = ()
+) -> Iterator[SettingProblem]:
+    """Yield pydantic's errors as one problem for each setting, with its source and remedy."""
+    found: dict[tuple[str, ...], list[ErrorDetails]] = {}
+    for error in errors:
+        keys = _path(sources, (*prefix, *(str(part) for part in error["loc"])))
+        found.setdefault(keys, []).append(error)
+    for keys, group in found.items():
+        yield from _setting_problems(sources, keys, group)
+
+
+def _setting_problems(
+    sources: SettingSources, keys: tuple[str, ...], errors: list[ErrorDetails]
+) -> Iterator[SettingProblem]:
+    """Yield a problem for the value, and one for each key of a table that is missing or unknown."""
+    of_value = [error for error in errors if error["type"] not in _OF_KEYS]
+    for error in errors:
+        if error["type"] in _OF_KEYS:
+            yield _problem(sources, keys, error, _OF_KEYS[error["type"]])
+    if of_value:
+        yield _problem(sources, keys, of_value[0], broken_rules(of_value))
+
+
+def _problem(
+    sources: SettingSources, keys: tuple[str, ...], error: ErrorDetails, detail: str
+) -> SettingProblem:
+    source = sources.source_of(keys)
     if error["type"] == "missing":
-        detail, keys = "is required", (*keys, str(error["loc"][-1]))  # the source has the table alone
+        keys = (*keys, str(error["loc"][-1]))  # the source has the table alone
     if error["type"] == "extra_forbidden":
-        detail, remedy = "there is no such setting", "Remove it or correct its name"
+        remedy = "Remove it or correct its name"
     else:
         remedy = f"Set {'.'.join(keys)} or {variable_name(keys)}{_expected_value(sources.root, keys)}"
-    has_key = error["type"] not in {"missing", "extra_forbidden"}
-    given = mask(keys, error["input"]) if has_key else ""  # the value of a misspelt key may be secret
+    given = (
+        "" if error["type"] in _OF_KEYS else mask(keys, error["input"])
+    )  # the value of a misspelt key may be secret
     return SettingProblem(key=".".join(keys), value=given, source=source, detail=detail, remedy=remedy)
 
 
@@ -139,9 +168,7 @@ def _table_problems(
     try:
         TypeAdapter(model).validate_python(own)
     except ValidationError as error:
-        found |= {
-            problem.key: problem for problem in (problem_for(sources, one, keys) for one in error.errors())
-        }
+        found |= {problem.key: problem for problem in to_problems(sources, error.errors(), keys)}
     yield from found.values()
 
 

@@ -8,12 +8,13 @@ to correct at one place.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from gateway.config.broken_rules import broken_rule, expected_value
 from gateway.config.sources import is_secret, mask_credentials
 from gateway.records.errors import json_pointer
 from sandbox.config import ConfigProblem
@@ -22,39 +23,7 @@ _PRIVATE = frozenset({"envVars", "settings", "secret", "env_vars", "key"})
 _SHOWN = 80
 """Characters of a given value that a problem repeats."""
 
-_ARRAYS = ("tuple_type", "list_type", "set_type", "frozen_set_type", "iterable_type")
-_OBJECTS = ("dict_type", "mapping_type", "model_type", "model_attributes_type", "dataclass_type")
-_EXPECTED_TYPES: Mapping[str, str] = {
-    **dict.fromkeys(_ARRAYS, "an array"),
-    **dict.fromkeys(_OBJECTS, "an object"),
-    "string_type": "a string",
-    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "an integer"),
-    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
-    "none_required": "null",
-}
-"""What the value must be, by the error that says it has another type of JSON."""
-
-_CHOICES = frozenset({"literal_error", "enum"})
-"""Errors of a value that is none of those in a list."""
-
 _LENGTHS = frozenset({"too_short", "too_long"})
-
-_WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "finite_number": lambda _: "must be a finite number",
-    "greater_than": lambda limit: f"must be more than {limit['gt']}",
-    "greater_than_equal": lambda limit: f"must be at least {limit['ge']}",
-    "less_than": lambda limit: f"must be less than {limit['lt']}",
-    "less_than_equal": lambda limit: f"must be at most {limit['le']}",
-    "string_too_short": lambda limit: f"must have at least {_count(limit['min_length'], 'character')}",
-    "string_too_long": lambda limit: f"must have at most {_count(limit['max_length'], 'character')}",
-    "string_pattern_mismatch": lambda limit: f"must match the pattern {limit['pattern']}",
-    "too_short": lambda limit: f"must have at least {_count(limit['min_length'], 'item')}",
-    "too_long": lambda limit: f"must have at most {_count(limit['max_length'], 'item')}",
-    "extra_forbidden": lambda _: "there is no such key",
-    "missing": lambda _: "is required",
-}
-"""The text of an error, by its type; an unlisted one keeps pydantic's text."""
 
 
 def to_problems(error: ValidationError, given: Any, *, below: str = "") -> tuple[ConfigProblem, ...]:
@@ -83,7 +52,7 @@ def _relevant(errors: Sequence[ErrorDetails], *, has_deeper: bool) -> Sequence[E
     none of the others. The same holds if the value has a wrong length or range.
     """
     true = [one for one in errors if not _is_length_of_valid_items(one)]
-    specific = [one for one in true if _expected(one) is None]
+    specific = [one for one in true if expected_value(one) is None]
     return specific if specific or has_deeper else true
 
 
@@ -109,28 +78,10 @@ def _place(found: ErrorDetails, given: Any) -> Iterator[str | int]:
 
 
 def _detail(errors: Sequence[ErrorDetails], below: str) -> str:
-    expected = [text for text in map(_expected, errors) if text is not None]
+    expected = [text for text in map(expected_value, errors) if text is not None]
     texts = [f"must be {' or '.join(dict.fromkeys(expected))}"] if expected else []
-    texts += [_text(one) for one in errors if _expected(one) is None]
+    texts += [broken_rule(one) for one in errors if expected_value(one) is None]
     return " or: ".join(dict.fromkeys(texts)) + _shown(errors[0], below)
-
-
-def _expected(error: ErrorDetails) -> str | None:
-    """Return what the value must be instead; None if it may be of this type but is not valid."""
-    if error["type"] in _CHOICES:
-        return str(error.get("ctx", {})["expected"]).replace("'", '"')
-    return _EXPECTED_TYPES.get(error["type"])
-
-
-def _text(error: ErrorDetails) -> str:
-    words = _WORDS.get(error["type"])
-    if words is not None:
-        return words(error.get("ctx", {}))
-    return error["msg"].removeprefix("Value error, ").replace("Input should", "should")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _shown(error: ErrorDetails, below: str) -> str:

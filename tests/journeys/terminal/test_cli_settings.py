@@ -258,7 +258,7 @@ async def test_an_option_of_serve_selects_the_format_of_the_log(tmp_path: Path) 
     assert json.loads(first)["event"] == "gateway.starting"
     code, output, errors = await run_to_end(*words, "xml", cwd=tmp_path)
     assert code == 2
-    assert "log_format = 'xml' (--log-format): Input should be 'console' or 'json'" in errors
+    assert 'log_format = \'xml\' (--log-format): must be "console" or "json"' in errors
 
 
 @pytest.mark.parametrize("target", ["{data}/../file/copy", "/proc/copy"])
