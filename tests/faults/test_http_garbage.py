@@ -126,6 +126,22 @@ async def test_a_body_that_cannot_be_says_why(api: ApiServer, body: bytes, statu
 
 
 @pytest.mark.parametrize(
+    ("head", "status", "says"),
+    [
+        (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n", 414, "a URL may have at most 8190 bytes"),
+        (b"GET /livez HTTP/1.1\r\nCookie: " + b"a" * 9000 + b"\r\n", 431, "a header field may have"),
+        (b"GET /livez HTTP/1.1\r\n" + b"a" * 9000 + b": x\r\n", 431, "a header field may have"),
+        (b"GET /livez HTTP/1.1\r\nno colon\r\n", 400, "not a valid HTTP request"),
+    ],
+)
+async def test_what_is_too_long_is_named(api: ApiServer, head: bytes, status: int, says: str) -> None:
+    """A URL is 414, a header 431, whether they come in one piece or two; the client learns the limit."""
+    for pieces in ((head + b"Host: x\r\n\r\n",), (head[:8000], head[8000:] + b"Host: x\r\n\r\n")):
+        answer = await raw(api, *pieces)
+        assert (status_of(answer), says in str(problem_of(answer)["detail"])) == (status, True), answer
+
+
+@pytest.mark.parametrize(
     ("headers", "status"),
     [
         ({"Content_Type": "text/plain"}, 415),

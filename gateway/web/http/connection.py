@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
 
 from gateway.web.http.problems import HttpProblem
 
 log = structlog.get_logger("dovecote.web")
+
+MAX_TARGET_BYTES, MAX_FIELD_BYTES = 8190, 8192
+"""The longest URL and header field; they differ because an error of aiohttp only has the limit."""
 
 
 def address_account(address: str) -> str:
@@ -43,6 +49,10 @@ class HttpConnection(web.RequestHandler):
 
     __slots__ = ()
 
+    def __init__(self, manager: web.Server, **options: Any) -> None:
+        limits = {"max_line_size": MAX_TARGET_BYTES, "max_field_size": MAX_FIELD_BYTES}
+        super().__init__(manager, **{**options, **limits})
+
     def handle_error(
         self,
         request: web.BaseRequest,
@@ -55,5 +65,16 @@ class HttpConnection(web.RequestHandler):
             log.error("connection.failed", exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("the response was already started")
-        detail = "this is not a valid HTTP request" if status < 500 else "internal error"  # noqa: PLR2004
-        return HttpProblem(status, detail, close=True).to_response()
+        if status >= 500:  # noqa: PLR2004
+            return HttpProblem(status, "internal error", close=True).to_response()
+        return _refusal(exc).to_response()
+
+
+def _refusal(error: BaseException | None) -> HttpProblem:
+    """Return why bytes are no request that the gateway takes (RFC 9110, 15.5.15; RFC 6585, 5)."""
+    limit = error.args[1] if isinstance(error, LineTooLong) else None
+    if limit == MAX_TARGET_BYTES:
+        return HttpProblem(414, f"a URL may have at most {limit} bytes", close=True)
+    if limit == MAX_FIELD_BYTES:
+        return HttpProblem(431, f"a header field may have at most {limit} bytes", close=True)
+    return HttpProblem(400, "this is not a valid HTTP request", close=True)
