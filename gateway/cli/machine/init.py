@@ -6,15 +6,15 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gateway.cli.arguments import parse_settings
-from gateway.cli.errors import CommandFailed, UsageError
+from gateway.cli.errors import CommandFailed, UsageError, print_error
 from gateway.cli.group import require_models
 from gateway.cli.machine.example import EXAMPLE
 from gateway.cli.printable import clean
@@ -106,18 +106,18 @@ def init(
 def _ask() -> InitAnswers:
     from gateway.config.load import environment
 
-    model = typer.prompt("Model (openai:NAME, anthropic:NAME, google:NAME, ollama:NAME)", default=SHELL)
-    vendor = str(model).partition(":")[0]
+    question = "Model (openai:NAME, anthropic:NAME, google:NAME, ollama:NAME)"
+    model = _ask_until_valid(question, _check_model, default=SHELL)
+    vendor = model.partition(":")[0]
     base_url = None
     if vendor == "openai":
-        base_url = typer.prompt("Base URL (empty: OpenAI)", default="", show_default=False) or None
+        given = _ask_until_valid("Base URL (empty: OpenAI)", _check_base_url, default="", show_default=False)
+        base_url = given or None
     secrets: dict[str, str] = {}
     if vendor in KEYS and not environment(KEYS[vendor]):
         secrets[KEYS[vendor]] = _secret(f"Key of {vendor} ({KEYS[vendor]})")
     question = f"Channel ({', '.join(CHANNEL_SECRETS)}; empty: none)"
-    channel = typer.prompt(question, default="", show_default=False)
-    if channel and channel not in CHANNEL_SECRETS:
-        raise UsageError(f"{channel} cannot be set up here: see docs/guide/channels")
+    channel = _ask_until_valid(question, _check_channel, default="", show_default=False)
     for name in CHANNEL_SECRETS.get(channel, ()):
         variable = _variable(channel, name)
         if not environment(variable):
@@ -125,11 +125,51 @@ def _ask() -> InitAnswers:
     return InitAnswers(model=model, base_url=base_url, channel=channel or None, secrets=secrets)
 
 
+def _ask_until_valid(question: str, check: Callable[[str], None], **options: Any) -> str:
+    """Ask again while the answer is wrong, because an error would lose the answers before."""
+    while True:
+        text = str(typer.prompt(question, **options)).strip()
+        try:
+            check(text)
+        except UsageError as error:
+            print_error(str(error))
+        else:
+            return text
+
+
+def _check_model(text: str) -> None:
+    _check_setting("model", text)
+
+
+def _check_base_url(text: str) -> None:
+    if text:
+        _check_setting("base_url", text)
+
+
+def _check_setting(name: str, text: str) -> None:
+    from pydantic import ValidationError
+
+    from gateway.config.broken_rules import broken_rules
+    from gateway.config.setting_types import AgentSettings
+
+    try:
+        AgentSettings.model_validate({name: text})
+    except ValidationError as error:
+        raise UsageError(f"{name} = {text!r}: {broken_rules(error.errors())}") from None
+
+
+def _check_channel(text: str) -> None:
+    if text and text not in CHANNEL_SECRETS:
+        raise UsageError(f"{text} cannot be set up here: use {', '.join(CHANNEL_SECRETS)}, or add it later")
+
+
 def _secret(question: str) -> str:
-    text = str(typer.prompt(question, hide_input=True)).strip()
+    return _ask_until_valid(question, _check_secret, hide_input=True)
+
+
+def _check_secret(text: str) -> None:
     if not text.isprintable() or "'" in text or not text:
-        raise UsageError(f"{question}: a secret has printable characters and no quote")
-    return text
+        raise UsageError("a secret has printable characters and no quote")
 
 
 def _variable(channel: str, name: str) -> str:

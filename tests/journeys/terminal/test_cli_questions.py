@@ -23,6 +23,7 @@ Answer = Callable[[int, "subprocess.Popen[bytes]"], object]
 
 DELETE = "accounts rm ada"
 LISTEN = "webhooks listen --port 0"
+INIT = "init --no-test"
 CREDENTIAL = "credentials add token --host example.org --kind header --agent *"
 
 
@@ -39,11 +40,11 @@ def type_text(text: bytes) -> Answer:
 def ask(words: str, url: str, answer: Answer, directory: Path) -> tuple[int, str]:
     """Run a command on a terminal, answer its question, and return the exit code and what it showed."""
     ours, theirs = pty.openpty()
-    located = [] if words == LISTEN else ["--url", url, "--key", "dvk_x"]
+    located = [] if words in {LISTEN, INIT} else ["--url", url, "--key", "dvk_x"]
     child = subprocess.Popen(
         [sys.executable, "-m", "gateway", *words.split(), *located],
         cwd=directory, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-        env={**environment_without_ours(), "PYTHONPATH": str(ROOT)},
+        env={**environment_without_ours(), "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "none"},
     )  # fmt: skip
     os.close(theirs)
     shown, answered = b"", False
@@ -107,3 +108,18 @@ def test_a_wrong_argument_is_explained_in_plain_words(run: Run, words: str, reas
     assert refused.exit_code == 2
     assert refused.stderr.rstrip().endswith(f": {reason}")
     assert "Value error" not in refused.stderr
+
+
+def test_wrong_answers_to_init_are_asked_for_again(tmp_path: Path) -> None:
+    """The answers before are not lost; each line says what is allowed."""
+    typed = b"gpt-5\nopenai:gpt-5\nlocalhost\nhttp://127.0.0.1:9/v1\nfax\n\n"
+    code, shown = ask(INIT, "", type_text(typed), tmp_path)
+    assert code == 0, shown
+    assert "model = 'gpt-5': " in shown
+    assert "base_url = 'localhost': must be an absolute http or https URL" in shown
+    assert "fax cannot be set up here: use telegram, slack, discord" in shown
+    written = (tmp_path / "dovecote.toml").read_text()
+    assert ('model = "openai:gpt-5"' in written, 'base_url = "http://127.0.0.1:9/v1"' in written) == (
+        True,
+        True,
+    )
