@@ -32,6 +32,9 @@ def append_forwarded(text: str, forwarded: Iterable[str]) -> str:
 CARD_FIELDS = frozenset({"title", "pretext", "text", "description", "name", "value", "author_name", "footer"})
 """The fields of cards that hold words."""
 
+MAX_CARD_LEVELS = 20
+"""Lists and objects of a card that are read one in the other; the platforms' own have at most ten."""
+
 
 def append_cards(text: str, cards: object, to_plain: Callable[[str], str] = str) -> str:
     """Return a text with the words of cards that it does not contain, each on a line.
@@ -43,16 +46,16 @@ def append_cards(text: str, cards: object, to_plain: Callable[[str], str] = str)
     return "\n".join(filter(None, (text, *(one for one in words if one not in text))))
 
 
-def _card_words(card: object) -> Iterator[str]:
-    if isinstance(card, list):
+def _card_words(card: object, levels: int = MAX_CARD_LEVELS) -> Iterator[str]:
+    if isinstance(card, list) and levels:
         for one in card:
-            yield from _card_words(one)
-    elif isinstance(card, dict) and not _is_unread(card):
+            yield from _card_words(one, levels - 1)
+    elif isinstance(card, dict) and levels and not _is_unread(card):
         for name, value in card.items():
             if name in CARD_FIELDS and isinstance(value, str):
                 yield value
             elif isinstance(value, dict | list):
-                yield from _card_words(value)
+                yield from _card_words(value, levels - 1)
 
 
 def _is_unread(card: Mapping[str, Any]) -> bool:

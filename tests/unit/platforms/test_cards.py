@@ -8,6 +8,7 @@ import pytest
 
 from channels.discord import payloads as discord_payloads
 from channels.discord.receive import codec as discord
+from channels.inbox.text import append_cards
 from channels.message import IgnoredUpdate, Message
 from channels.slack.payloads import Bot
 from channels.slack.receive import codec as slack
@@ -80,3 +81,11 @@ def test_the_previews_of_a_persons_links_in_slack_are_not_read() -> None:
     update = decode_slack({"user": "U0ADA", "text": "look", "attachments": [ATTACHMENT], "blocks": BLOCKS})
     assert isinstance(update, Message)
     assert update.text == "look"
+
+
+def test_the_innermost_of_many_cards_is_not_read() -> None:
+    """Cards one in the other, more than Python's stack can take, are as good as none."""
+    nested: dict[str, Any] = {"text": "innermost"}
+    for _ in range(5_000):
+        nested = {"blocks": [nested]}
+    assert append_cards("up", [nested, {"text": "beside"}]) == "up\nbeside"
