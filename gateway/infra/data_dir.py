@@ -13,12 +13,13 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-_HOLDER_BYTES = 256
+FIRST_KEY_ID = "first_key_id"
+"""The file in which the holder of the lock writes down which key encrypts the secrets."""
 
 OTHERS = 0o077
 """The permissions of everybody but the owner."""
 
-FILES = ("arrivals", "dovecote.db", "instance", "key", "lock", "secret.key", "url")
+FILES = ("arrivals", "dovecote.db", "first_key_id", "instance", "key", "lock", "secret.key", "url")
 DIRECTORIES = (
     "callbacks",
     "egress",
@@ -115,17 +116,16 @@ def process_with_other_key(directory: Path, first_key: str) -> str | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        process, key = _read_holder(descriptor)
-        return None if key == first_key else process
+        written = directory / FIRST_KEY_ID
+        return None if written.exists() and written.read_text() == first_key else _read_holder(descriptor)
     finally:
         os.close(descriptor)
     return None
 
 
-def _read_holder(descriptor: int) -> tuple[str, str]:
-    """Return the process id and the key that the holder of a lock has written down, as far as it has."""
-    process, _, key = os.pread(descriptor, _HOLDER_BYTES, 0).decode(errors="replace").partition("\n")
-    return process, key
+def _read_holder(descriptor: int) -> str:
+    """Return the process id that the holder of a lock has written down, as people's scripts read it too."""
+    return os.read(descriptor, 32).decode(errors="replace").strip()
 
 
 class DataDirLock:
@@ -142,12 +142,13 @@ class DataDirLock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            holder = _read_holder(descriptor)[0]
+            holder = _read_holder(descriptor)
             os.close(descriptor)
             by = f" (process {holder})" if holder else ""
             raise DataDirBusy(f"another instance is using the data directory {self.directory}{by}") from error
         os.truncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
+        (self.directory / FIRST_KEY_ID).unlink(missing_ok=True)  # that of the last holder
         self._descriptor = descriptor
         return self
 
@@ -159,7 +160,7 @@ class DataDirLock:
     def name_key(self, first_key: str) -> None:
         """Write down which key encrypts the secrets, for the operator who replaces it."""
         assert self._descriptor is not None, "the lock is held"
-        os.pwrite(self._descriptor, f"{os.getpid()}\n{first_key}".encode(), 0)
+        (self.directory / FIRST_KEY_ID).write_text(first_key)
 
     @property
     def is_held(self) -> bool:

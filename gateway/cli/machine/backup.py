@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PART_SUFFIX = ".part"
 """Ends the name of a copy that is not complete, so that no one takes a part for a backup."""
 
-EXCLUDED_NAMES = ("nats", "callbacks", "scratch", "logs", "lock", "url", "dovecote.db*")
+EXCLUDED_NAMES = ("nats", "callbacks", "scratch", "logs", "lock", "first_key_id", "url", "dovecote.db*")
 """Names that are recreated at the start, the log, and what is not copied file by file (events, database)."""
 
 SANDBOX_NAMES = ("workspaces", "sandboxes")
