@@ -32,8 +32,8 @@ POLL_SECONDS = 1.0
 """Seconds for which the result of a presence check is reused."""
 RETRY_SECONDS = 0.2
 
-_TURN = "start:database"
-"""The lease of the gateway that looks for others and announces its database."""
+_ANNOUNCING = "start:database"
+"""The lease of the one gateway that looks for others and announces its database."""
 
 
 class BrokerInUse(Exception):
@@ -92,8 +92,8 @@ class DatabaseAnnouncement:
     async def _announce_alone(self, stack: AsyncExitStack) -> bool:
         """Announce the database unless others are announced; one gateway at a time looks and announces."""
         with suppress(LeaseBusy):
-            async with self._leases.acquire(_TURN, ttl=self._ttl) as turn:
-                if self._foreign(await self._leases.list_held("db", after=turn)):
+            async with self._leases.acquire(_ANNOUNCING, ttl=self._ttl) as announcing:
+                if self._foreign(await self._leases.list_held("db", after=announcing)):
                     return False
                 announced = asyncio.Event()
                 keeping = asyncio.create_task(self._maintain(announced))

@@ -69,6 +69,7 @@ Received = asyncio.Queue[str | ChatMessage | None]
 """What a request received: pieces of text, the response, and None at the end."""
 
 CANCEL_RETRY_SECONDS = 1.0
+
 _NO_KEY = "no key is configured"
 """Google's library sends a key always; a server of one's own ignores it."""
 

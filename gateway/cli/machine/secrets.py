@@ -83,7 +83,7 @@ async def _reencrypt(settings: Settings) -> Reencryption:
 async def _other_replicas(settings: Settings, database: Database, first_key: str) -> list[str]:
     """Return the running gateways that encrypt with another key.
 
-    Those on a NATS of one's own say so there, the one on a data directory in its lock.
+    Those on a NATS of one's own say so there, the one on a data directory in a file of that.
     """
     import socket
     from contextlib import AsyncExitStack

@@ -120,11 +120,11 @@ async def test_a_message_beyond_the_context_is_named_as_such(
 
 
 @pytest.mark.parametrize("vendor", ["openai", "ollama", "anthropic"])
-async def test_a_server_that_dies_is_tried_again_later(
+async def test_a_server_that_is_gone_is_tried_again_later(
     tmp_path_factory: pytest.TempPathFactory, vendor: str
 ) -> None:
-    """A connection that broke off is an error that another attempt may mend."""
-    with llama_server(tmp_path_factory.mktemp("dying"), context=CONTEXT_TOKENS) as (url, process):
+    """The error of a server that was killed is one that another attempt may mend."""
+    with llama_server(tmp_path_factory.mktemp("gone"), context=CONTEXT_TOKENS) as (url, process):
         process.kill()
         process.wait()
         given = turn_input(agent_spec(models=(f"{vendor}:{MODEL}",)))
