@@ -116,14 +116,16 @@ def probe(binary: Path | None) -> str | None:
 
 
 def probe_command(binary: Path, *more: str) -> tuple[str, ...]:
-    """Return the command line of an empty sandbox."""
+    """Return the command line of an empty sandbox.
+
+    It mounts what each sandbox mounts and no more. The whole of "/" would have all mounts of this host below
+    it, and bubblewrap fails if one of them ends in that moment, as those of Docker's containers do.
+    """
     return (
         str(binary),
         *_ISOLATE,
         *more,
-        "--ro-bind",
-        "/",
-        "/",
+        *root_filesystem.system_arguments(),
         *root_filesystem.kernel_arguments(),
         "/bin/true",
     )

@@ -64,6 +64,15 @@ def program_arguments(etc: Path) -> Sequence[str]:
 
 
 def _program_arguments(etc: Path) -> Iterator[str]:
+    yield from system_arguments()
+    yield from ("--ro-bind", str(etc), "/etc")
+    for name in _BOUND:
+        if (etc / name).is_dir():
+            yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+
+
+def system_arguments() -> Iterator[str]:
+    """Yield the bubblewrap arguments for the programs and libraries of this host."""
     yield from ("--ro-bind", "/usr", "/usr")
     for name in _SYSTEM:
         path = Path(name)
@@ -71,10 +80,6 @@ def _program_arguments(etc: Path) -> Iterator[str]:
             yield from ("--symlink", str(path.readlink()), name)
         elif path.is_dir():
             yield from ("--ro-bind", name, name)
-    yield from ("--ro-bind", str(etc), "/etc")
-    for name in _BOUND:
-        if (etc / name).is_dir():
-            yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
 
 
 def kernel_arguments() -> Iterator[str]:

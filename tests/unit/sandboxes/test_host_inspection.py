@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from sandbox import registry
+from sandbox.host.isolation import bubblewrap, root_filesystem
 from sandbox.host.provider import find_network
 from sandbox.host.settings import HostSettings
 
@@ -28,3 +31,16 @@ def test_the_network_is_tested_once_by_all_threads_that_inspect_the_host(tmp_pat
     if "Operation not permitted" in found.detail:
         pytest.skip("root may make no namespace here, as in a container without CAP_SYS_ADMIN")
     assert runs.read_text() == "run\n"
+
+
+def test_the_probe_mounts_what_a_sandbox_mounts_and_no_more(tmp_path: Path) -> None:
+    """A mount of "/" would fail whenever a container of Docker ends, and all sandboxes would be refused."""
+    probed = mounted(bubblewrap.probe_command(Path("bwrap")))
+    used = mounted([*root_filesystem.program_arguments(tmp_path), *root_filesystem.kernel_arguments()])
+    assert "/usr" in probed
+    assert set(probed) <= set(used)
+
+
+def mounted(arguments: Sequence[str]) -> list[str]:
+    """Return the directories of this machine that bubblewrap's arguments mount."""
+    return [source for option, source in pairwise(arguments) if option == "--ro-bind"]
