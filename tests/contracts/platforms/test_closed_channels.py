@@ -1,4 +1,4 @@
-"""A sender that outlives its channel raises errors of the port, whatever a library does when it is closed."""
+"""A connection that outlives its channel answers as the port promises, whatever a closed library does."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ from inspect import isfunction
 
 import pytest
 
+from channels.closing import (
+    CallsInProgress,
+    ClosableInstallations,
+    ClosableReceiver,
+    ClosableSender,
+)
 from channels.errors import Ambiguous, Unreachable
-from channels.message import Address, Reply, SentMessage
-from channels.port import Sender
-from channels.supervision import ClosableSender
+from channels.message import Address, Reply, SentMessage, Update
+from channels.port import (
+    Accept,
+    ChannelInstallations,
+    Receiver,
+    ReceiverStatus,
+    Sender,
+    WebhookRequest,
+    WebhookResponse,
+)
 
 ADDRESS = Address(channel="chn_1", room="7")
 REPLY = Reply(text="hello", key="dlv_1.0")
@@ -34,18 +47,68 @@ class GatedSender(Sender):
         return SENT
 
 
-def test_every_call_of_the_port_is_guarded() -> None:
-    """A new method of the port cannot be forgotten."""
-    promised = {name for name, one in vars(Sender).items() if isfunction(one) and not name.startswith("_")}
-    assert promised <= vars(ClosableSender).keys()
+class GatedReceiver(Receiver):
+    """Reads a posted request when its gate opens, as one does that asks the platform first."""
+
+    def __init__(self) -> None:
+        self.is_asked = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
+        """Receive nothing."""
+
+    async def receive(self, request: WebhookRequest, accept: Accept) -> WebhookResponse:
+        """Wait for the gate."""
+        self.is_asked.set()
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return WebhookResponse(status=200)
+
+
+@pytest.mark.parametrize(
+    ("port", "guard"),
+    [
+        (Sender, ClosableSender),
+        (Receiver, ClosableReceiver),
+        (ChannelInstallations, ClosableInstallations),
+    ],
+)
+def test_every_call_of_the_port_is_guarded(port: type, guard: type) -> None:
+    """A new method of a port cannot be forgotten."""
+    promised = {name for name, one in vars(port).items() if isfunction(one) and not name.startswith("_")}
+    assert promised <= vars(guard).keys()
+
+
+async def accept_nothing(update: Update) -> None:
+    """Refuse every update."""
+    raise AssertionError(update)
+
+
+@pytest.mark.parametrize(("error", "status"), [(None, 200), (RuntimeError("Session is closed"), 503)])
+async def test_a_posted_request_ends_before_its_channel(error: Exception | None, status: int) -> None:
+    """A request in progress is answered; one that the end breaks, or that comes later, is to be repeated."""
+    gated, calls = GatedReceiver(), CallsInProgress()
+    gated.error = error
+    receiver = ClosableReceiver(gated, calls)
+    request = WebhookRequest(headers={}, body=b"")
+    receiving = asyncio.create_task(receiver.receive(request, accept_nothing))
+    await gated.is_asked.wait()
+    asyncio.get_running_loop().call_soon(gated.gate.set)
+    await calls.close()
+    assert receiving.done()
+    assert (await receiving).status == status
+    assert (await receiver.receive(request, accept_nothing)).status == 503
 
 
 async def _end_while_sending(gated: GatedSender) -> asyncio.Task[SentMessage]:
     """End a channel while a call is in progress, and return the call."""
-    sender = ClosableSender(gated)
+    calls = CallsInProgress()
+    sender = ClosableSender(gated, calls)
     sending = asyncio.create_task(sender.send(ADDRESS, REPLY))
     await gated.is_asked.wait()
-    closing = asyncio.create_task(sender.close())
+    closing = asyncio.create_task(calls.close())
     closing.add_done_callback(lambda _: ended.append(sending.done()))
     ended: list[bool] = []
     asyncio.get_running_loop().call_soon(gated.gate.set)
@@ -75,4 +138,4 @@ async def test_errors_of_an_open_channel_stay_what_they_are() -> None:
     gated.error = RuntimeError("a defect")
     gated.gate.set()
     with pytest.raises(RuntimeError, match="a defect"):
-        await ClosableSender(gated).send(ADDRESS, REPLY)
+        await ClosableSender(gated, CallsInProgress()).send(ADDRESS, REPLY)
