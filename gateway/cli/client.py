@@ -97,6 +97,19 @@ class GatewayClient:
             ) as answer:
                 await _raise_for_problem(answer)
 
+    async def store_file(self, name: str, content: bytes) -> Any:
+        """POST a file that a message can attach by the `url` of the answer."""
+        with _connection_errors(self.url):
+            async with self.session.post(
+                self._address(("files",)),
+                params={"name": name},
+                data=content,
+                allow_redirects=False,
+                timeout=TRANSFER_TIMEOUT,
+            ) as answer:
+                await _raise_for_problem(answer)
+                return await answer.json()
+
     async def send_part(self, *path: str, content: bytes, offset: int) -> Any:
         """PATCH bytes of an upload at an offset."""
         with _connection_errors(self.url), progress("uploading"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from gateway.cli.acp.peer import (
@@ -14,13 +15,22 @@ from gateway.cli.acp.peer import (
     JsonRpcPeer,
     RpcError,
 )
+from gateway.cli.acp.prompts import read_prompt
 from gateway.cli.acp.session import AcpSession
 from gateway.cli.client import ApiError, GatewayClient
 
 PROTOCOL_VERSION = 1
-MAX_TEXT = 60_000
-"""Characters of a message over the gateway's WebSocket."""
 NOT_FOUND = 404
+SESSION_PREFIX = "acp-"
+"""The beginning of the names of conversations that are sessions."""
+PAGE = 100
+"""Conversations of one request for the sessions."""
+
+CAPABILITIES = {
+    "loadSession": True,
+    "promptCapabilities": {"image": True, "audio": True, "embeddedContext": True},
+    "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}},
+}
 
 
 class AcpAgent:
@@ -35,6 +45,10 @@ class AcpAgent:
             "initialize": self._initialize,
             "session/new": self._new_session,
             "session/load": self._load_session,
+            "session/resume": self._resume_session,
+            "session/list": self._list_sessions,
+            "session/close": self._close_session,
+            "session/delete": self._delete_session,
             "session/prompt": self._prompt,
             "session/cancel": self._cancel,
         }
@@ -49,21 +63,28 @@ class AcpAgent:
     async def _initialize(self, _params: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "protocolVersion": PROTOCOL_VERSION,
-            "agentCapabilities": {"loadSession": True, "promptCapabilities": {"embeddedContext": True}},
+            "agentCapabilities": CAPABILITIES,
             "agentInfo": {"name": "dovecote", "title": "Dovecote", "version": version("dovecote")},
             "authMethods": [],
         }
 
     async def _new_session(self, _params: Mapping[str, Any]) -> dict[str, Any]:
-        identity = f"acp-{secrets.token_hex(8)}"
+        identity = f"{SESSION_PREFIX}{secrets.token_hex(8)}"
         self._sessions[identity] = AcpSession(identity, self._gateway, self._peer, self._agent)
         return {"sessionId": identity}
 
     async def _load_session(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        identity = _session_id(params)
+        return await self._open_session(_session_id(params), AcpSession.load)
+
+    async def _resume_session(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._open_session(_session_id(params), AcpSession.resume)
+
+    async def _open_session(
+        self, identity: str, begin: Callable[[AcpSession], Awaitable[None]]
+    ) -> dict[str, Any]:
         session = AcpSession(identity, self._gateway, self._peer, self._agent)
         try:
-            await session.load()
+            await begin(session)
         except ApiError as error:
             if error.status == NOT_FOUND:
                 raise RpcError(RESOURCE_NOT_FOUND, f"there is no session {identity!r}") from error
@@ -71,10 +92,49 @@ class AcpAgent:
         self._sessions[identity] = session
         return {}
 
+    async def _list_sessions(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a page of sessions, the last active first. They belong to every directory."""
+        query: dict[str, str | int] = {"q": SESSION_PREFIX, "limit": PAGE}
+        if isinstance(cursor := params.get("cursor"), str):
+            query["cursor"] = cursor
+        if self._agent:
+            query["agent"] = self._agent
+        page = await self._gateway.get("conversations", **query)
+        directory = str(params.get("cwd") or Path.cwd())
+        sessions = [
+            {
+                "sessionId": one["name"],
+                "cwd": directory,
+                "title": one["title"],
+                "updatedAt": one["active_at"],
+            }
+            for one in page["items"]
+            if str(one["name"]).startswith(SESSION_PREFIX)
+        ]
+        return {"sessions": sessions, **({"nextCursor": page["next"]} if page["next"] else {})}
+
+    async def _close_session(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        await self._session(params).close()
+        del self._sessions[_session_id(params)]
+        return {}
+
+    async def _delete_session(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Delete a session's conversation; one that does not exist is deleted already."""
+        identity = _session_id(params)
+        session = self._sessions.pop(identity, None)
+        if session is not None:
+            await session.close()
+        try:
+            await self._gateway.delete("conversations", identity)
+        except ApiError as error:
+            if error.status != NOT_FOUND:
+                raise
+        return {}
+
     async def _prompt(self, params: Mapping[str, Any]) -> dict[str, Any]:
         blocks = params.get("prompt")
-        text = read_prompt(blocks if isinstance(blocks, list) else [])
-        return {"stopReason": await self._session(params).prompt(text)}
+        prompt = read_prompt(blocks if isinstance(blocks, list) else [])
+        return {"stopReason": await self._session(params).prompt(prompt)}
 
     async def _cancel(self, params: Mapping[str, Any]) -> None:
         await self._session(params).cancel()
@@ -91,24 +151,3 @@ def _session_id(params: Mapping[str, Any]) -> str:
     if not isinstance(identity, str) or not identity:
         raise RpcError(INVALID_PARAMS, "sessionId is missing")
     return identity
-
-
-def read_prompt(blocks: Sequence[Any]) -> str:
-    """Return the text of a prompt, with links and embedded texts; raises RpcError."""
-    text = "\n".join(_read_block(block) for block in blocks).strip()
-    if not text:
-        raise RpcError(INVALID_PARAMS, "the prompt is empty")
-    if len(text) > MAX_TEXT:
-        raise RpcError(INVALID_PARAMS, f"a prompt has at most {MAX_TEXT} characters; this has {len(text)}")
-    return text
-
-
-def _read_block(block: Any) -> str:
-    match block:
-        case {"type": "text", "text": str(text)}:
-            return text
-        case {"type": "resource_link", "uri": str(uri)}:
-            return f"[{block.get('name') or uri}]({uri})"
-        case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
-            return f"{uri}:\n```\n{text}\n```"
-    raise RpcError(INVALID_PARAMS, "a prompt consists of texts, links, and embedded texts")

@@ -54,11 +54,12 @@ class JsonRpcPeer:
             for task in self._tasks:
                 task.cancel()
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start something that runs until it ends or the input does."""
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start something that runs until it ends or the input does, and return its task."""
         task = self._group.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification; waits while the other side does not read."""
@@ -110,6 +111,8 @@ class JsonRpcPeer:
             answer = _failure(identity, error)
         except CommandFailed as error:
             answer = _failure(identity, RpcError(INTERNAL_ERROR, str(error)))
+        except Exception as error:  # noqa: BLE001 - the other sessions of the editor go on
+            answer = _failure(identity, RpcError(INTERNAL_ERROR, f"a defect of dovecote: {error!r}"))
         if identity is not None:
             await self._outgoing.put(answer)
         elif "error" in answer:

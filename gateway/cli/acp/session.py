@@ -10,6 +10,7 @@ from typing import Any
 
 from delivery.events.event import Event, EventType
 from gateway.cli.acp.peer import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, JsonRpcPeer, RpcError
+from gateway.cli.acp.prompts import Prompt, PromptFile
 from gateway.cli.acp.updates import (
     Update,
     UpdateEncoder,
@@ -69,7 +70,7 @@ class AcpSession:
         self._readers: dict[str, TurnEventReader] = {}
         self._prompt: RunningPrompt | None = None
         self._question: OpenQuestion | None = None
-        self._follows = False
+        self._following: asyncio.Task[None] | None = None
 
     async def load(self) -> None:
         """Send the stored conversation as updates, and ask for its waiting approvals; raises ApiError."""
@@ -84,25 +85,55 @@ class AcpSession:
                 last = int(frame["seq"])
             after = page["next"]
         self._client = ConversationClient(self._gateway, self._id, after=last)
+        await self._ask_waiting()
+
+    async def resume(self) -> None:
+        """Follow the conversation from now on, and ask for its waiting approvals; raises ApiError."""
+        await self._ask_waiting()
+        self._start_following()
+
+    async def close(self) -> None:
+        """Cancel the prompt's turn, and follow the conversation no longer."""
+        prompt = self._prompt
+        await self.cancel()
+        if prompt is not None:
+            prompt.end(CANCELLED)
+        if self._following is not None:
+            self._following.cancel()
+
+    async def _ask_waiting(self) -> None:
         conversation = (await self._gateway.get("conversations", self._id))["id"]
         waiting = await self._gateway.list_all("approvals", state="pending", conversation=conversation)
         for one in waiting:
             self._peer.start(self._ask({**one, "approval": one["id"]}))
 
-    async def prompt(self, text: str) -> str:
+    async def prompt(self, given: Prompt) -> str:
         """Send a message, or the answer to a question, and return how its turn stopped; raises RpcError."""
         if self._prompt is not None:
             raise RpcError(INVALID_REQUEST, "a prompt of this session is running: cancel it first")
         self._start_following()
         prompt = self._prompt = RunningPrompt(done=asyncio.get_running_loop().create_future())
         try:
+            if self._question is not None and given.files:
+                raise RpcError(INVALID_PARAMS, "the answer to a question has no files")
             if self._question is None:
-                prompt.sent = await self._client.send_message(text, agent=self._agent)
+                links = [await self._store(file) for file in given.files]
+                prompt.sent = await self._client.send_message(
+                    given.text, agent=self._agent, attachments=links
+                )
             else:
-                await self._answer(prompt, self._question, text)
+                await self._answer(prompt, self._question, given.text)
             return await prompt.done
         finally:
             self._prompt = None
+
+    async def _store(self, file: PromptFile) -> Mapping[str, str]:
+        """Upload a file and return its attachment; raises RpcError."""
+        try:
+            stored = await self._gateway.store_file(file.name, file.content)
+        except ApiError as error:
+            raise RpcError(INVALID_PARAMS, f"{file.name}: {error}") from error
+        return {"name": file.name, "url": str(stored["url"])}
 
     async def _answer(self, prompt: RunningPrompt, question: OpenQuestion, text: str) -> None:
         prompt.reader = question.reader
@@ -122,9 +153,8 @@ class AcpSession:
             await self._gateway.post("turns", prompt.reader.turn, "cancel")
 
     def _start_following(self) -> None:
-        if not self._follows:
-            self._follows = True
-            self._peer.start(self._follow())
+        if self._following is None or self._following.done():
+            self._following = self._peer.start(self._follow())
 
     async def _follow(self) -> None:
         """Follow the conversation; a failure ends the prompt, and the next one connects again."""
@@ -136,8 +166,6 @@ class AcpSession:
             print_error(str(error))
             if self._prompt is not None:
                 self._prompt.end(RpcError(INTERNAL_ERROR, str(error)))
-        finally:
-            self._follows = False
 
     async def _on_frame(self, frame: Frame) -> None:
         kind = str(frame.get("type"))

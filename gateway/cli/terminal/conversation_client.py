@@ -63,9 +63,14 @@ class ConversationClient:
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._subscribed = False
 
-    async def send_message(self, text: str, *, agent: str | None = None) -> str:
-        """Send a message; returns the id of its `accepted` frame. Raises MessageTooLong."""
-        frame = {
+    async def send_message(
+        self, text: str, *, agent: str | None = None, attachments: Sequence[Mapping[str, str]] = ()
+    ) -> str:
+        """Send a message; returns the id of its `accepted` frame. Raises MessageTooLong.
+
+        Each of `attachments` has the `name` and the `url` of a stored file.
+        """
+        frame: dict[str, Any] = {
             "type": "send",
             "conversation": self._conversation,
             "text": text,
@@ -73,6 +78,8 @@ class ConversationClient:
         }
         if agent:
             frame["agent"] = agent
+        if attachments:
+            frame["attachments"] = list(attachments)
         if (size := len(_encode(frame).encode())) > MAX_FRAME_BYTES:
             raise MessageTooLong(
                 f"the message is too long to send ({size} bytes, at most {MAX_FRAME_BYTES}): "
@@ -80,7 +87,7 @@ class ConversationClient:
             )
         self._unaccepted[frame["id"]] = frame
         await self._send(frame)
-        return frame["id"]
+        return str(frame["id"])
 
     async def answer(self, question: str, text: str) -> None:
         """Answer a question of the agent."""

@@ -13,21 +13,23 @@ class StdinLines:
 
     def __init__(self, on_line: Callable[[str | None], None]) -> None:
         self._on_line = on_line
-        self._rest = b""
+        self._rest = bytearray()
 
     def feed(self, piece: bytes) -> None:
         """Add some bytes of input; an empty piece is the end."""
         if not piece:
             if self._rest:
                 self._pass_line(self._rest)
-            self._rest = b""
+            self._rest = bytearray()
             self._on_line(None)
             return
-        *whole, self._rest = (self._rest + piece).split(b"\n")
-        for line in whole:
-            self._pass_line(line)
+        first, *others = piece.split(b"\n")
+        self._rest += first
+        for other in others:
+            self._pass_line(self._rest)
+            self._rest = bytearray(other)
 
-    def _pass_line(self, line: bytes) -> None:
+    def _pass_line(self, line: bytearray) -> None:
         self._on_line(line.decode("utf-8", "replace").rstrip("\r"))
 
     def read(self, descriptor: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,16 @@ from typing import Any, cast
 
 import pytest
 import pytest_asyncio
-from acp import PROTOCOL_VERSION, Client, RequestError, connect_to_agent, text_block
+from acp import (
+    PROTOCOL_VERSION,
+    Client,
+    RequestError,
+    connect_to_agent,
+    embedded_blob_resource,
+    image_block,
+    resource_block,
+    text_block,
+)
 from acp.interfaces import Agent
 from acp.schema import AllowedOutcome, RequestPermissionResponse
 
@@ -127,8 +137,13 @@ async def acp_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
 
 async def say(agent: Agent, session: str, text: str) -> str:
     """Send a prompt; returns how its turn stopped."""
+    return await show(agent, session, text_block(text))
+
+
+async def show(agent: Agent, session: str, *blocks: Any) -> str:
+    """Send a prompt of several blocks; returns how its turn stopped."""
     async with asyncio.timeout(60):
-        return (await agent.prompt(session_id=session, prompt=[text_block(text)])).stop_reason
+        return (await agent.prompt(session_id=session, prompt=[*blocks])).stop_reason
 
 
 async def test_a_prompt_is_a_turn_and_a_session_is_loaded_again(acp_gateway: AcpGateway) -> None:
@@ -146,6 +161,69 @@ async def test_a_prompt_is_a_turn_and_a_session_is_loaded_again(acp_gateway: Acp
         assert (later.text("user_message_chunk"), later.text()) == ("my number is 7", "echo: my number is 7")
         assert await say(agent, session, "and mine") == "end_turn"
         assert later.text().endswith("echo: and mine")
+
+
+async def listed(agent: Agent, cwd: str = "/src") -> list[tuple[str, str | None, str]]:
+    """Return the sessions as an editor lists them: id, title, directory."""
+    found = await agent.list_sessions(cwd=cwd)
+    return [(one.session_id, one.title, one.cwd) for one in found.sessions]
+
+
+async def delete_session(agent: Agent, session: str) -> None:
+    """Delete a session; version 0.12 of the library has no method for it."""
+    await cast("Any", agent)._conn.send_request("session/delete", {"sessionId": session})
+
+
+async def test_sessions_are_listed_resumed_closed_and_deleted(acp_gateway: AcpGateway) -> None:
+    """The last active session is the first; a resumed one shows no history; a deleted one is gone."""
+    async with acp_gateway.editor(Editor()) as agent:
+        first, second = await acp_gateway.session(agent), await acp_gateway.session(agent)
+        assert await say(agent, first, "of pigeons") == "end_turn"
+        assert await say(agent, second, "of doves") == "end_turn"
+        assert (await listed(agent))[:2] == [(second, "of doves", "/src"), (first, "of pigeons", "/src")]
+    later = Editor()
+    async with acp_gateway.editor(later) as agent:
+        await agent.resume_session(cwd="/src", session_id=first, mcp_servers=[])
+        assert later.updates == []
+        assert await say(agent, first, "again") == "end_turn"
+        assert later.text() == "echo: again"
+        with pytest.raises(RequestError, match="no session"):
+            await agent.resume_session(cwd="/src", session_id="acp-unknown", mcp_servers=[])
+        for _ in range(2):
+            await delete_session(agent, second)
+        assert (await listed(agent))[0][0] == first
+        assert second not in [one[0] for one in await listed(agent)]
+
+
+async def test_a_closed_session_cancels_its_prompt(acp_gateway: AcpGateway) -> None:
+    """The prompt stops; the session needs to be loaded before its next prompt."""
+    acp_gateway.model.began.clear()
+    async with acp_gateway.editor(Editor()) as agent:
+        session = await acp_gateway.session(agent)
+        async with asyncio.TaskGroup() as group:
+            saying = group.create_task(say(agent, session, "slow"))
+            await acp_gateway.model.began.wait()
+            await agent.close_session(session_id=session)
+        assert saying.result() == "cancelled"
+        with pytest.raises(RequestError, match="create or load it"):
+            await say(agent, session, "hello")
+
+
+async def test_images_and_files_of_a_prompt_are_attached(acp_gateway: AcpGateway) -> None:
+    """The agent finds them in its workspace; a prompt may consist of an image alone."""
+    editor, image = Editor(), base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(3_000_000)).decode()
+    log = resource_block(embedded_blob_resource("file:///src/core%20dump.bin", "AAEC"))
+    async with acp_gateway.editor(editor) as agent:
+        session = await acp_gateway.session(agent)
+        blocks = text_block("see"), image_block(image, "image/png"), log
+        assert await show(agent, session, *blocks) == "end_turn"
+        assert "inbox/image-2.png, 3.0 MB, image/png" in editor.text()
+        assert "inbox/core dump.bin, 3 bytes" in editor.text()
+        alone = image_block("AAEC", "image/png", uri="file:///src/photo.png")
+        assert await show(agent, session, alone) == "end_turn"
+        assert "inbox/photo.png" in editor.text()
+        with pytest.raises(RequestError, match=r"photo\.png is not base64"):
+            await show(agent, session, image_block("?", "image/png", uri="photo.png"))
 
 
 async def test_tool_calls_need_a_permission(acp_gateway: AcpGateway) -> None:
