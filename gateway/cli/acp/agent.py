@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.cli.acp.peer import (
     INVALID_PARAMS,
+    INVALID_REQUEST,
     METHOD_NOT_FOUND,
     RESOURCE_NOT_FOUND,
     JsonRpcPeer,
@@ -89,6 +90,9 @@ class AcpAgent:
             if error.status == NOT_FOUND:
                 raise RpcError(RESOURCE_NOT_FOUND, f"there is no session {identity!r}") from error
             raise
+        earlier = self._sessions.get(identity)
+        if earlier is not None:
+            earlier.leave(RpcError(INVALID_REQUEST, "the session was opened again"))
         self._sessions[identity] = session
         return {}
 

@@ -94,10 +94,13 @@ class AcpSession:
 
     async def close(self) -> None:
         """Cancel the prompt's turn, and follow the conversation no longer."""
-        prompt = self._prompt
         await self.cancel()
-        if prompt is not None:
-            prompt.end(CANCELLED)
+        self.leave(CANCELLED)
+
+    def leave(self, reason: str | RpcError) -> None:
+        """End the prompt, whose turn goes on, and follow the conversation no longer."""
+        if self._prompt is not None:
+            self._prompt.end(reason)
         if self._following is not None:
             self._following.cancel()
 

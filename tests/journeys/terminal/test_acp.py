@@ -183,7 +183,8 @@ async def test_sessions_are_listed_resumed_closed_and_deleted(acp_gateway: AcpGa
         assert (await listed(agent))[:2] == [(second, "of doves", "/src"), (first, "of pigeons", "/src")]
     later = Editor()
     async with acp_gateway.editor(later) as agent:
-        await agent.resume_session(cwd="/src", session_id=first, mcp_servers=[])
+        for _ in range(2):
+            await agent.resume_session(cwd="/src", session_id=first, mcp_servers=[])
         assert later.updates == []
         assert await say(agent, first, "again") == "end_turn"
         assert later.text() == "echo: again"
