@@ -25,7 +25,7 @@ FINAL_OUTPUT_SECONDS = 0.5
 """Seconds to wait for the last output of a killed process."""
 
 _EXIT_TIMEOUT_SECONDS, _POLL_SECONDS = 2.0, 0.01
-_START_TIMEOUT_SECONDS = 10.0
+START_TIMEOUT_SECONDS = 10.0
 """Seconds within which an engine starts a process whose start it has confirmed."""
 
 
@@ -102,9 +102,9 @@ class Execution:
         with contextlib.suppress(SandboxError):
             await self.drain()
 
-    async def wait_started(self) -> None:
+    async def wait_started(self, seconds: float = START_TIMEOUT_SECONDS) -> None:
         """Wait until the process has started: engines report a running process before it has a pid."""
-        deadline = time.monotonic() + _START_TIMEOUT_SECONDS
+        deadline = time.monotonic() + seconds
         with contextlib.suppress(SandboxError), translate_errors():
             while time.monotonic() < deadline:
                 details: dict[str, Any] = await self._execution.inspect()

@@ -43,8 +43,11 @@ from sandbox.workspaces.disk_quota import is_over_quota, quota_of, run_with_quot
 
 KILLED = 137
 SIGNALLED = 128
-_SWEEP_TIMEOUT_SECONDS = 5.0
-"""Seconds for one cleanup attempt; without a free process slot it fails at once."""
+_SWEEP_START_SECONDS = 60.0
+"""Seconds within which an engine starts a cleanup. A slow engine is no reason to kill the sandbox's jobs."""
+
+_SWEEP_SECONDS = 10.0
+"""Seconds for a cleanup that has started; without a free process slot it fails at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,27 +139,30 @@ class ContainerHandle:
     async def _kill_remaining(self, task: str, execution: Execution) -> None:
         """Kill a run's remaining processes by its mark, else all in the container, else the container."""
         await execution.wait_started()
-        if await self._sweep(task, _SWEEP_TIMEOUT_SECONDS):
+        if await self._sweep(task):
             return
         await self.engine.signal(self.sandbox_id, "SIGUSR1")
-        if await self._sweep(task, _SWEEP_TIMEOUT_SECONDS):
+        if await self._sweep(task):
             return
         await self.engine.signal(self.sandbox_id, "SIGKILL")
 
-    async def _sweep(self, task: str, timeout: float) -> bool:
+    async def _sweep(self, task: str) -> bool:
         """Run the cleanup inside and return whether it worked; a container that is gone is clean."""
+        spec = self.exec_spec(container.cleanup_command(task), f"sweep-{task}")
+        execution = None
         try:
-            async with asyncio.timeout(timeout):
-                spec = self.exec_spec(container.cleanup_command(task), f"sweep-{task}")
+            async with asyncio.timeout(_SWEEP_START_SECONDS):
                 execution = await self.start(spec, resume=False)
-                try:
-                    return await execution.wait(b"") == 0
-                finally:
-                    await execution.close()
+                await execution.wait_started(_SWEEP_START_SECONDS)
+            async with asyncio.timeout(_SWEEP_SECONDS):
+                return await execution.wait(b"") == 0
         except SandboxGone:
             return True
         except (TimeoutError, SandboxError):
             return False
+        finally:
+            if execution is not None:
+                await execution.close()
 
 
 class DockerSandbox(Sandbox):

@@ -36,7 +36,7 @@ alone() {
   done
   own=$(grep -ls "DOVECOTE_TASK=$1" /proc/[0-9]*/environ)
   others=$(grep -ls "DOVECOTE_TASK=" /proc/[0-9]*/environ)
-  set -- $own
+  set -- "$1" $own
   own=" $* /proc/$$/environ "
   for place in $others; do
     case $own in *" $place "*) continue ;; esac

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from sandbox.model import BackgroundJob, BackgroundJobState
+from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest
 from sandbox.port import Feature, Provider, Sandbox
 from sandbox.testing.processes import other_process_program, processes_with
 from sandbox.testing.rig import TOKEN, ProviderRig
@@ -38,6 +38,20 @@ class JobContract:
         await found.write("go", b"")
         report = await wait_for_job(found, "job_1")
         assert (report.state, report.exit_code, report.output) == (BackgroundJobState.EXITED, 4, b"begun\n")
+
+    @needs_jobs
+    async def test_a_command_that_is_killed_leaves_a_job_alone(self, sandbox: Sandbox) -> None:
+        """What ends a command after its time-out ends nothing of a job, the only other thing that runs."""
+        await sandbox.spawn(
+            BackgroundJob(
+                id="job_1", token=TOKEN, script="echo begun; while ! test -e go; do sleep 0.05; done; exit 6"
+            )
+        )
+        await wait_for_output(sandbox, "job_1", b"begun")
+        late = await sandbox.run(ExecRequest(script="setsid sleep 40 & sleep 40", timeout=0.5))
+        assert late.timed_out
+        await sandbox.write("go", b"")
+        assert (await wait_for_job(sandbox, "job_1")).exit_code == 6
 
     @needs_jobs
     async def test_a_job_is_started_once(self, sandbox: Sandbox) -> None:
