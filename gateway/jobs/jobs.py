@@ -17,7 +17,7 @@ from gateway.environments.environment import Environment
 from gateway.environments.job_replicas import RunsElsewhere
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.jobs.settlement import JobSettlement
-from gateway.store.job_state import CALL_STOPPED, MAX_RUNNING, JobEnd, JobState, job_end
+from gateway.store.job_state import MAX_RUNNING, JobEnd, JobReason, JobState, job_end
 from gateway.store.turns import job_calls
 from gateway.store.turns import jobs as store
 from gateway.store.turns.job_calls import JobCall
@@ -179,7 +179,7 @@ class Jobs:
             if not await store.request_stop(connection, job.id):
                 return
         if job.is_call:
-            await self._settlement.settle(job, JobEnd(state=JobState.STOPPED, reason=CALL_STOPPED))
+            await self._settlement.settle(job, JobEnd(state=JobState.STOPPED, reason=JobReason.CALL_STOPPED))
             self.on_call_stopped(job.id)
             return
         try:

@@ -18,7 +18,7 @@ from gateway.environments.job_replicas import RunsElsewhere
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.jobs.progress import JobProgress
 from gateway.jobs.settlement import JobSettlement, age_seconds, failed_end
-from gateway.store.job_state import LOST_AFTER, JobEnd, JobState
+from gateway.store.job_state import LOST_AFTER, JobEnd, JobReason, JobState
 from gateway.store.turn_state import FINAL
 from gateway.store.turns import jobs as store
 from gateway.store.turns import turns
@@ -136,7 +136,7 @@ class JobReconciler:
             if report.state is BackgroundJobState.RUNNING and self._progress is not None:
                 await self._progress.report(job, report.output)
         elif await self._will_not_start(job):
-            await self._settlement.settle(job, failed_end("never_started", b""))
+            await self._settlement.settle(job, failed_end(JobReason.NEVER_STARTED, b""))
 
     async def _get_report(self, job: Job) -> JobReport:
         """Stop the job if that was asked for, and return its report.
@@ -171,7 +171,7 @@ class JobReconciler:
         """Settle a job whose instance is gone; one that is still being started gets a new instance."""
         if job.spawned_at is not None or await self._will_not_start(job):
             log.warning("job.sandbox_gone", job=job.id, error=str(error))
-            await self._settlement.settle(job, failed_end("sandbox_recreated", b""))
+            await self._settlement.settle(job, failed_end(JobReason.SANDBOX_RECREATED, b""))
 
     async def _leave_to_owner(self, job: Job, error: RunsElsewhere) -> None:
         """Leave a job to the replica that runs it.

@@ -17,7 +17,7 @@ from delivery.events.event import Event, EventType, new_id
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.collection import CollectedFiles, FileCollector
 from gateway.jobs.report import report_held_up_jobs
-from gateway.store.job_state import EVENT_KINDS, WORKSPACE_FULL, JobEnd, JobState, job_end, render_result
+from gateway.store.job_state import EVENT_KINDS, JobEnd, JobReason, JobState, job_end, render_result
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import job_progress, turns
 from gateway.store.turns import jobs as store
@@ -106,7 +106,7 @@ class JobSettlement:
             await report_held_up_jobs(tx, job.conversation, self._file_collector.list_for_turn)
         tx.wake(WorkQueue.TURN, job.conversation, account=job.account)
 
-    async def fail(self, job: Job, reason: str) -> None:
+    async def fail(self, job: Job, reason: JobReason) -> None:
         """Stop a job that may not continue and settle it as failed for `reason`.
 
         It is settled even if its sandbox cannot be reached.
@@ -139,9 +139,9 @@ class JobSettlement:
                 )
                 await self.settle(job, end)
             case sandbox_model.BackgroundJobState.RECREATED:
-                await self.settle(job, failed_end("sandbox_recreated", report.output))
+                await self.settle(job, failed_end(JobReason.SANDBOX_RECREATED, report.output))
             case sandbox_model.BackgroundJobState.RUNNING if report.over_quota:
-                await self.fail(job, WORKSPACE_FULL)
+                await self.fail(job, JobReason.WORKSPACE_FULL)
             case _:
                 return
 
@@ -165,7 +165,7 @@ def _ended_event(job: Job, end: JobEnd, collected: CollectedFiles, *, shown: str
     return Event.now(EVENT_KINDS[end.state], job.conversation, result, turn=job.turn)
 
 
-def failed_end(reason: str, output: bytes) -> JobEnd:
+def failed_end(reason: JobReason, output: bytes) -> JobEnd:
     """Return the end of a job that failed for a `reason` and has no exit code."""
     return JobEnd(state=JobState.FAILED, output=output.decode("utf-8", "replace"), reason=reason)
 

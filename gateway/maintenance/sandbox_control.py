@@ -19,11 +19,12 @@ from gateway.environments.resolver import EnvironmentResolver
 from gateway.jobs.settlement import JobSettlement
 from gateway.maintenance.sandbox_passes import ReaperPasses
 from gateway.store import sandboxes as store
+from gateway.store.job_state import JobReason
 from gateway.store.turns import jobs as job_store
 from sandbox.errors import ProviderRefused, SandboxError, SandboxGone
 from sandbox.labels import installation_prefix
 from sandbox.lifecycle.pool import Pool
-from sandbox.lifecycle.reaper import Reaper, ReaperHooks
+from sandbox.lifecycle.reaper import Reaper, ReaperHooks, SandboxEnd
 from sandbox.lifecycle.reservations import Reservation, ReservationStore
 from sandbox.lifecycle.services import SandboxServices, ServiceStatus
 from sandbox.lifecycle.teardown import Teardown
@@ -131,7 +132,7 @@ class SandboxControl:
     async def delete(self, row: Reservation) -> None:
         """Delete a sandbox, its jobs and its snapshots; raises SandboxBusy."""
         self._teardown(row)
-        await self._reaper.delete(row, "removed")
+        await self._reaper.delete(row)
 
     async def delete_all(self, rows: Sequence[Reservation]) -> None:
         """Delete the sandboxes of a deleted record or workspace; the reaper deletes those that stay in use.
@@ -141,7 +142,7 @@ class SandboxControl:
         for row in rows:
             with suppress(SandboxError):
                 self._teardown(row)
-                await self._reaper.delete(row, "removed", patience=PATIENCE)
+                await self._reaper.delete(row, patience=PATIENCE)
 
     async def release(self, rows: Sequence[Reservation]) -> None:
         """Destroy the sandboxes of a deleted account; a sweep deletes those that fail."""
@@ -203,13 +204,13 @@ class SandboxControl:
         async with self._database.read() as connection:
             return await store.list_running_jobs(connection, row)
 
-    async def _fail_jobs(self, row: Reservation, reason: str) -> None:
+    async def _fail_jobs(self, row: Reservation, reason: SandboxEnd) -> None:
         """Settle the running jobs of a sandbox that ends as failed for `reason`."""
         for job_id in await self._jobs_in(row):
             async with self._database.read() as connection:
                 job = await job_store.get_by_id(connection, job_id)
             if job is not None:
-                await self._job_settlement.fail(job, reason)
+                await self._job_settlement.fail(job, JobReason(reason))
 
 
 def open_sandbox_control(

@@ -15,6 +15,7 @@ ones change nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -42,18 +43,37 @@ EVENT_KINDS = {
 LOST_AFTER = 24 * 3600.0
 """Seconds without an answer from the provider after which a job is lost."""
 
-WORKSPACE_FULL = "workspace_full"
-CALL_FAILED, CALL_STOPPED, OUTCOME_UNKNOWN = "call_failed", "call_stopped", "outcome_unknown"
-"""Reasons of jobs that are tool calls, which have no exit code."""
 
-REASON_TEXTS = {
-    WORKSPACE_FULL: f"{WORKSPACE_FULL}: the workspace exceeded its quota; remove files before you continue",
-    "sandbox_expired": "sandbox_expired: the sandbox reached its maximum lifetime",
-    CALL_FAILED: "the call failed",
-    CALL_STOPPED: "the call was cancelled; it may have had an effect",
-    OUTCOME_UNKNOWN: f"{OUTCOME_UNKNOWN}: the gateway ended while the call was in flight",
+class JobReason(StrEnum):
+    """A cause outside a job's command that ended it. Jobs that are tool calls have no exit code."""
+
+    WORKSPACE_FULL = "workspace_full"
+    SANDBOX_EXPIRED = "sandbox_expired"
+    SANDBOX_RECREATED = "sandbox_recreated"
+    SANDBOX_REMOVED = "sandbox_removed"
+    SANDBOX_PROVIDER_REMOVED = "sandbox_provider_removed"
+    NEVER_STARTED = "never_started"
+    CALL_FAILED = "call_failed"
+    CALL_STOPPED = "call_stopped"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+
+
+REASON_TEXTS: Mapping[str, str] = {
+    JobReason.WORKSPACE_FULL: (
+        "workspace_full: the workspace exceeded its quota; remove files before you continue"
+    ),
+    JobReason.SANDBOX_EXPIRED: "sandbox_expired: the sandbox reached its maximum lifetime",
+    JobReason.SANDBOX_RECREATED: "sandbox_recreated: its sandbox was restarted or replaced while it ran",
+    JobReason.SANDBOX_REMOVED: "sandbox_removed: its sandbox was deleted",
+    JobReason.SANDBOX_PROVIDER_REMOVED: (
+        "sandbox_provider_removed: the gateway no longer has the provider of its sandbox"
+    ),
+    JobReason.NEVER_STARTED: "never_started: it was not started in time",
+    JobReason.CALL_FAILED: "the call failed",
+    JobReason.CALL_STOPPED: "the call was cancelled; it may have had an effect",
+    JobReason.OUTCOME_UNKNOWN: "outcome_unknown: the gateway ended while the call was in flight",
 }
-"""Explanations of reasons, for the model."""
+"""Explanations of all reasons, for people and models."""
 
 MAX_RUNNING = 10
 """Jobs one sandbox may run at a time."""
@@ -61,7 +81,7 @@ MAX_RUNNING = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnd:
-    """How a job ended; `reason` is a cause outside the command (`sandbox_recreated`, `workspace_full`, …)."""
+    """How a job ended; `reason` is a JobReason, or one that an earlier version stored."""
 
     state: JobState
     exit_code: int | None = None

@@ -25,7 +25,7 @@ from gateway.agents.port import ToolResult
 from gateway.jobs.jobs import Jobs, TooManyJobs
 from gateway.jobs.progress import JobProgress
 from gateway.jobs.settlement import JobSettlement
-from gateway.store.job_state import CALL_FAILED, OUTCOME_UNKNOWN, JobEnd, JobState
+from gateway.store.job_state import JobEnd, JobReason, JobState
 from gateway.store.turns import job_calls
 from gateway.store.turns import jobs as job_store
 from gateway.store.turns.job_calls import JobCall
@@ -314,7 +314,9 @@ class BackgroundCalls:
             return None
         if call.attempt and (not call.repeatable or call.attempt >= MAX_ATTEMPTS):
             log.warning("call.outcome_unknown", job=job, tool=call.tool, attempts=call.attempt)
-            await self._settle(call, JobEnd(state=JobState.FAILED, output=UNKNOWN, reason=OUTCOME_UNKNOWN))
+            await self._settle(
+                call, JobEnd(state=JobState.FAILED, output=UNKNOWN, reason=JobReason.OUTCOME_UNKNOWN)
+            )
             return None
         async with self._runner.database.begin() as connection:
             begun = await job_calls.begin(connection, call)
@@ -327,7 +329,7 @@ def call_end(result: ToolResult) -> JobEnd:
         state=JobState.COMPLETED if result.ok else JobState.FAILED,
         output=result.content,
         truncated=bool(result.detail.get("truncated", False)),
-        reason=None if result.ok else CALL_FAILED,
+        reason=None if result.ok else JobReason.CALL_FAILED,
     )
 
 

@@ -64,6 +64,14 @@ def next_action(row: Reservation, now: datetime, *, running: int) -> ReaperActio
     return ReaperAction.SUSPEND if idle >= row.idle_timeout and not asleep else ReaperAction.KEEP
 
 
+class SandboxEnd(StrEnum):
+    """Why the jobs of a sandbox end with it."""
+
+    EXPIRED = "sandbox_expired"
+    REMOVED = "sandbox_removed"
+    PROVIDER_REMOVED = "sandbox_provider_removed"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaperHooks:
     """Callbacks into the gateway.
@@ -74,7 +82,7 @@ class ReaperHooks:
 
     get_spec: Callable[[Reservation], Awaitable[SandboxSpec | None]]
     list_running_jobs: Callable[[Reservation], Awaitable[Sequence[str]]]
-    end_jobs: Callable[[Reservation, str], Awaitable[None]]
+    end_jobs: Callable[[Reservation, SandboxEnd], Awaitable[None]]
 
 
 class Reaper:
@@ -117,7 +125,7 @@ class Reaper:
     async def _reap(self, row: Reservation) -> None:
         spec = await self._hooks.get_spec(row)
         if spec is None:
-            await self.delete(row, "removed")
+            await self.delete(row)
             return
         running = await self._hooks.list_running_jobs(row)
         action = next_action(row, self._clock(), running=len(running))
@@ -127,7 +135,7 @@ class Reaper:
         if action is ReaperAction.SUSPEND:
             await _suspend(endings, row, spec, reason=why)
         elif action in (ReaperAction.EXPIRE, ReaperAction.ABANDON):
-            await self._hooks.end_jobs(row, "sandbox_expired")
+            await self._hooks.end_jobs(row, SandboxEnd.EXPIRED)
             await endings.stop(row, spec, reason=why)
         elif action is ReaperAction.FINISH:
             await endings.stop(row, spec, reason=why)
@@ -142,13 +150,16 @@ class Reaper:
         log.warning(
             "reaper.provider_removed", label=row.label, provider=row.provider, sandbox=str(row.sandbox or "")
         )
-        await self._hooks.end_jobs(row, "sandbox_provider_removed")
+        await self._hooks.end_jobs(row, SandboxEnd.PROVIDER_REMOVED)
         await self._reservations.delete(row, step="sandbox.delete", reason="provider_removed")
 
-    async def delete(self, row: Reservation, reason: str, *, patience: float = 0.0) -> None:
-        """Delete a sandbox and its jobs; raises SandboxBusy if it stays in use for `patience` seconds."""
-        await self._hooks.end_jobs(row, f"sandbox_{reason}")
-        await self._teardowns[row.provider].delete(row.label, reason=reason, patience=patience)
+    async def delete(self, row: Reservation, *, patience: float = 0.0) -> None:
+        """Delete a sandbox that nothing needs, and its jobs.
+
+        Raises SandboxBusy if it stays in use for `patience` seconds.
+        """
+        await self._hooks.end_jobs(row, SandboxEnd.REMOVED)
+        await self._teardowns[row.provider].delete(row.label, reason="removed", patience=patience)
 
     async def sweep(self, provider: str, prefix: str) -> int:
         """Delete the orphaned sandboxes and snapshots of a provider; return how many there were."""
