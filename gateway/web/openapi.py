@@ -34,9 +34,10 @@ from gateway.web.http.auth import (
 from gateway.web.http.problems import MEDIA_TYPE, ProblemDetails
 from gateway.web.http.route import MODEL_KEY, ApiCall, ApiRoute, NoContent
 from gateway.web.openapi_conditions import condition_parameters, condition_responses, version_header
-from gateway.web.openapi_configs import add_channels, add_examples, add_patches, drop_defaults
+from gateway.web.openapi_configs import add_channels, add_examples, add_patches, drop_defaults, referred
 from sandbox.config import SandboxConfig
 
+EVENT_STREAM = "text/event-stream"
 _REF = "#/components/schemas/{model}"
 _MODE = {True: "serialization", False: "validation"}
 RECORD_CONFIGS: tuple[type[BaseModel], ...] = (AgentConfig, WorkspaceConfig, SandboxConfig, SkillConfig)
@@ -94,9 +95,8 @@ def document(routes: Sequence[ApiRoute], *, public_url: str = "") -> dict[str, A
     adapters = {kind: adapter.settings for kind, adapter in installed().items()}
     used += [(model, _MODE[False]) for model in (*RECORD_CONFIGS, *adapters.values())]
     for route in public:
-        used += [
-            (model, _MODE[False]) for model in (route.request_model, route.query_model) if model is not None
-        ]
+        taken = (route.request_model, route.form_model, route.query_model)
+        used += [(model, _MODE[False]) for model in taken if model is not None]
         used += [(model, _MODE[True]) for model in (route.response_model,) if model is not None]
     references, definitions = models_json_schema(used, ref_template=_REF, schema_generator=PublicSchema)
     schemas = _with_models(definitions.get("$defs", {}))
@@ -118,7 +118,7 @@ def document(routes: Sequence[ApiRoute], *, public_url: str = "") -> dict[str, A
         },
         "servers": [{"url": public_url.rstrip("/") or "/"}],
         "paths": paths,
-        "components": {"schemas": schemas, "securitySchemes": _SCHEMES},
+        "components": {"schemas": referred(schemas, paths), "securitySchemes": _SCHEMES},
     }
 
 
@@ -171,17 +171,24 @@ def _operation(route: ApiRoute, references: Any, definitions: dict[str, Any]) ->
     }
     if isinstance(route.access, KeyAccess):
         operation["description"] = f"Needs a key with the scope `{route.access.scope}`."
-    if route.method == "POST" and isinstance(route.access, KeyAccess | AdminAccess) and not route.raw:
-        operation["parameters"].append(_IDEMPOTENCY)
-    operation["parameters"] += condition_parameters(route)
+    operation["parameters"] += [*_header_parameters(route), *condition_parameters(route)]
+    body = _request_body(route, references)
+    return {**operation, "requestBody": body} if body else operation
+
+
+def _request_body(route: ApiRoute, references: Any) -> dict[str, Any]:
+    """Return the body of a request: JSON, a form, or bytes."""
     if route.request_model is not None:
-        operation["requestBody"] = {
+        return {
             "required": not route.optional_body,
             "content": {"application/json": {"schema": references[route.request_model, "validation"]}},
         }
-    elif route.raw and route.method in ("PUT", "POST", "PATCH"):
-        operation["requestBody"] = {"content": {"application/octet-stream": {"schema": {}}}}
-    return operation
+    if route.form_model is not None:
+        form = {"schema": references[route.form_model, "validation"]}
+        return {"required": True, "content": {"multipart/form-data": form}}
+    if route.raw and route.method in ("PUT", "POST", "PATCH"):
+        return {"content": {"application/octet-stream": {"schema": {}}}}
+    return {}
 
 
 _IDEMPOTENCY = {
@@ -191,6 +198,18 @@ _IDEMPOTENCY = {
     "description": "a repeat with the same key returns the first response",
     "schema": {"type": "string", "pattern": "^[!-~]{1,200}$", "maxLength": 200},
 }
+
+
+def _header_parameters(route: ApiRoute) -> list[dict[str, Any]]:
+    """Return the headers that the route's handler reads itself, and the Idempotency-Key."""
+    found = [
+        {"name": name, "in": "header", "required": True, "description": text, "schema": {"type": "string"}}
+        for name, text in route.required_headers.items()
+    ]
+    keeps_responses = not route.raw or route.form_model is not None
+    if route.method == "POST" and isinstance(route.access, KeyAccess | AdminAccess) and keeps_responses:
+        found.append(_IDEMPOTENCY)
+    return found
 
 
 def _path_parameters(route: ApiRoute) -> list[dict[str, Any]]:
@@ -221,9 +240,12 @@ def _responses(route: ApiRoute, references: Any) -> dict[str, Any]:
     ok: dict[str, Any] = {"description": route.summary, **version_header(route)}
     content: dict[str, Any] = {}
     if route.media_type is not None:
-        content[route.media_type] = {"schema": {}}
+        is_text = route.media_type.startswith("text/")
+        content[route.media_type] = {"schema": {"type": "string"} if is_text else {}}
     if route.response_model is not None:
         content["application/json"] = {"schema": references[route.response_model, "serialization"]}
+    if EVENT_STREAM in content:  # last, because some generators read only the first media type
+        content[EVENT_STREAM] = content.pop(EVENT_STREAM)
     if content:
         ok["content"] = content
     also = {str(status): {**problem, "description": text} for status, text in route.error_responses.items()}

@@ -66,6 +66,18 @@ def drop_defaults(schemas: dict[str, Any], names: Iterable[str]) -> None:
         schemas[name] = {**schemas[name], "properties": kept}
 
 
+def referred(schemas: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schemas that the operations refer to, also through others."""
+    kept: set[str] = set()
+    waiting = _references(paths)
+    while waiting:
+        name = waiting.pop()
+        if name not in kept:
+            kept.add(name)
+            waiting += _references(schemas[name])
+    return {name: schema for name, schema in schemas.items() if name in kept}
+
+
 def add_channels(schemas: dict[str, Any], settings: Mapping[str, str]) -> None:
     """Make channels unions by their kind; `settings` names the schema of each kind's settings."""
     for whole in ("ChannelCreate", "Channel"):

@@ -61,6 +61,13 @@ class FileDeleted(ResponseModel):
     deleted: bool = True
 
 
+class UploadForm(LenientRequest):
+    """The fields of an upload; further ones are ignored."""
+
+    file: Annotated[str, Field(json_schema_extra={"format": "binary"})]
+    purpose: str = "user_data"
+
+
 class FileQuery(LenientRequest):
     """A page of the list; `after` is the last id of the previous page."""
 
@@ -221,6 +228,7 @@ _UPLOAD = ApiRoute(
     access=KeyAccess("chat"),
     handler=upload_file,
     summary="upload a file (multipart/form-data) that messages can name",
+    form_model=UploadForm,
     response_model=FileObject,
     raw=True,
     error_responses={413: "it is too large, or the account's storage is full"},

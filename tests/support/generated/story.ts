@@ -25,7 +25,7 @@ function accountOf(channel: components["schemas"]["Channel"]): string {
 }
 
 async function story(): Promise<void> {
-  const config: Partial<components["schemas"]["AgentConfig"]> = { model: "builtin:shell", instructions: "Coo." };
+  const config: components["schemas"]["AgentConfig"] = { model: "builtin:shell", instructions: "Coo." };
   const made = await ask<Json<"/accounts/me/agents", "post", 201>>("POST", "/accounts/me/agents", {
     name: "typed-ts",
     config,
@@ -36,7 +36,7 @@ async function story(): Promise<void> {
   if (changed.config.instructions !== "Croo.") throw new Error(JSON.stringify(changed));
   const channels = await ask<Json<"/accounts/me/channels", "get", 200>>("GET", "/accounts/me/channels");
   if (channels.items.map(accountOf).length !== 0) throw new Error(JSON.stringify(channels));
-  const input: Pick<components["schemas"]["TurnCreate"], "input"> = { input: "!echo coo" };
+  const input: components["schemas"]["TurnCreate"] = { input: "!echo coo" };
   const turn = await ask<Json<"/agents/{id}/turns", "post", 202>>("POST", "/agents/default/turns", input);
   for (let tries = 0; tries < 600; tries += 1) {
     const status = await ask<Json<"/status/{id}", "get", 200>>("GET", `/status/${turn.turnId}`);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
@@ -109,3 +110,43 @@ def test_a_patch_component_has_no_required_fields_and_no_defaults() -> None:
 def test_the_server_is_the_public_url(public: str, expected: str) -> None:
     """Without one, paths are relative to where the document was loaded from."""
     assert document(ROUTES, public_url=public)["servers"] == [{"url": expected}]
+
+
+def test_an_upload_is_a_form_with_a_file() -> None:
+    """The OpenAI route takes multipart/form-data alone; the other routes take the bytes of a file."""
+    operation = DOCUMENT["paths"]["/v1/files"]["post"]
+    body = operation["requestBody"]
+    assert body["required"]
+    form = SCHEMAS[body["content"]["multipart/form-data"]["schema"]["$ref"].rpartition("/")[2]]
+    assert form["required"] == ["file"]
+    assert form["properties"]["file"]["format"] == "binary"
+    assert [one["name"] for one in operation["parameters"]] == ["Idempotency-Key"]
+
+
+def test_a_part_of_an_upload_names_its_offset() -> None:
+    """The header is a parameter of the operation, and required."""
+    operation = DOCUMENT["paths"]["/accounts/me/workspaces/{id}/uploads/{upload}"]["patch"]
+    assert [one["name"] for one in operation["parameters"] if one["in"] == "header" and one["required"]] == [
+        "Upload-Offset"
+    ]
+
+
+def test_what_an_operation_returns_by_itself_comes_first() -> None:
+    """A generator may read only the first media type: JSON where a stream is asked for, bytes of files."""
+    first = {
+        (next(iter(response["content"])), tuple(response["content"])[1])
+        for path in DOCUMENT["paths"].values()
+        for operation in path.values()
+        for response in operation["responses"].values()
+        if len(response.get("content", ())) > 1
+    }
+    assert first == {
+        ("application/json", "text/event-stream"),
+        ("application/octet-stream", "application/json"),
+    }
+
+
+def test_every_schema_is_referred_to() -> None:
+    """Queries are parameters of their operations, so a generated client has no types that nothing uses."""
+    text = json.dumps(DOCUMENT)
+    assert [name for name in SCHEMAS if f'"#/components/schemas/{name}"' not in text] == []

@@ -180,6 +180,7 @@ ROUTES = (
         handler=append_part,
         summary="send the next part of an upload",
         raw=True,
+        required_headers={OFFSET: "the byte with which the part begins"},
         response_model=UploadResponse,
         error_responses={
             409: "the part does not begin at the upload's offset, or a directory is at the path",
