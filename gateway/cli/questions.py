@@ -15,13 +15,14 @@ from typing import Annotated
 import typer
 
 from gateway.cli.errors import CommandFailed, UsageError
+from gateway.cli.printable import clean
 from gateway.cli.terminal.stdin_lines import stdin_lines
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
-async def confirm_deletion(question: str, consequence: str, *, yes: bool) -> None:
-    """Ask before a deletion, unless `yes`; raises CommandFailed if it is not wanted.
+async def confirm_deletion(name: str, consequence: str, *, yes: bool) -> None:
+    """Ask before something is deleted, unless `yes`; raises CommandFailed if it is not wanted.
 
     Raises UsageError with the consequence where there is no terminal to ask at.
     """
@@ -29,7 +30,7 @@ async def confirm_deletion(question: str, consequence: str, *, yes: bool) -> Non
         return
     if not sys.stdin.isatty():
         raise UsageError(f"{consequence}: pass --yes")
-    typer.echo(f"{question} [y/N]: ", nl=False)
+    typer.echo(f"Delete {clean(name)}? {consequence[0].upper()}{consequence[1:]}. [y/N]: ", nl=False)
     answer = await _read_line()
     if answer is None:
         typer.echo()

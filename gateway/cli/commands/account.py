@@ -10,7 +10,6 @@ import typer
 from gateway.cli.arguments import parse_settings
 from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, Row, print_line, print_record, print_rows, short
-from gateway.cli.printable import clean
 from gateway.cli.questions import Yes, confirm_deletion
 
 if TYPE_CHECKING:
@@ -46,6 +45,13 @@ COLUMNS: dict[str, Columns] = {
     },
 }
 
+LOST = {
+    "agents": "its conversations cannot continue",
+    "workspaces": "its files are deleted",
+    "skills": "its files are deleted",
+}
+"""What is lost with a record, by its kind."""
+
 
 def add_changes(app: typer.Typer, plural: str, one: str) -> None:
     """Register add and set for one kind of record."""
@@ -79,23 +85,18 @@ def _add_commands(app: typer.Typer, plural: str) -> None:
     async def show_record(gateway: GatewayClient, name: Name, *, as_json: Json = False) -> None:
         print_record(await gateway.get("accounts", "me", plural, name), as_json=as_json)
 
-    async def delete_record(gateway: GatewayClient, name: Name) -> None:
+    async def delete_record(gateway: GatewayClient, name: Name, *, yes: Yes = False) -> None:
+        await confirm_deletion(name, LOST[plural], yes=yes)
         await gateway.delete("accounts", "me", plural, name)
         print_line(f"{name} deleted")
 
-    async def delete_agent(gateway: GatewayClient, name: Name, *, yes: Yes = False) -> None:
-        question = f"Delete {clean(name)}? Its conversations cannot continue."
-        await confirm_deletion(question, "the conversations of the agent cannot continue", yes=yes)
-        await delete_record(gateway, name)
-
     list_records.__doc__ = f"List the {plural}, those of the settings file included."
     show_record.__doc__ = f"Show one {one}."
-    delete_record.__doc__ = "Delete it; what is in use is not deleted."
-    delete_agent.__doc__ = "Delete it; what is in use is not deleted. Its conversations cannot continue."
+    delete_record.__doc__ = f"Delete it, unless it is in use; {LOST[plural]}."
     remote(app, "list")(list_records)
     remote(app, "show")(show_record)
     add_changes(app, plural, f"a {one}" if one != "agent" else "an agent")
-    remote(app, "rm")(delete_agent if one == "agent" else delete_record)
+    remote(app, "rm")(delete_record)
 
 
 for _app, _plural in ((agents, "agents"), (workspaces, "workspaces"), (skills, "skills")):

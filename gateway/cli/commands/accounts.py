@@ -9,7 +9,6 @@ import typer
 
 from gateway.cli.group import Json, group, operator
 from gateway.cli.output import Columns, print_line, print_record, print_rows
-from gateway.cli.printable import clean
 from gateway.cli.questions import Yes, confirm_deletion
 from gateway.cli.shown_once import print_once, print_or_fail
 
@@ -87,7 +86,6 @@ async def delete_account(
     yes: Yes = False,
 ) -> None:
     """Delete an account with all its conversations, files, sandboxes and keys."""
-    question = f"Delete {clean(account)} with all its data?"
-    await confirm_deletion(question, "this deletes everything of the account", yes=yes)
+    await confirm_deletion(account, "this deletes everything of the account", yes=yes)
     await gateway.delete("accounts", account)
     print_line(f"{account} deleted")

@@ -24,7 +24,6 @@ from gateway.cli.group import (
     with_gateway,
 )
 from gateway.cli.output import Columns, print_json, print_line, print_record, print_rows
-from gateway.cli.printable import clean
 from gateway.cli.questions import Yes, confirm_deletion
 from gateway.cli.shown_once import print_once
 
@@ -124,8 +123,7 @@ async def change_channel(
 @remote(channels, "rm")
 async def delete_channel(gateway: GatewayClient, name: Name, *, yes: Yes = False) -> None:
     """Delete a channel; what is still to be sent to its chats is not sent."""
-    consequence = "what is still to be sent to the chats of the channel is not sent"
-    await confirm_deletion(f"Delete {clean(name)}? Its chats get nothing any more.", consequence, yes=yes)
+    await confirm_deletion(name, "what is still to be sent to its chats is not sent", yes=yes)
     await gateway.delete("accounts", "me", "channels", name)
     print_line(f"{name} deleted")
 

@@ -10,6 +10,7 @@ import typer
 from gateway.cli.commands.jobs import Id
 from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, print_line, print_record, print_rows
+from gateway.cli.questions import Yes, confirm_deletion
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -92,8 +93,9 @@ async def say_as_operator(
 
 
 @remote(conversations, "rm")
-async def delete_conversation(gateway: GatewayClient, conversation: Id) -> None:
+async def delete_conversation(gateway: GatewayClient, conversation: Id, *, yes: Yes = False) -> None:
     """Delete a conversation with its events and files; its running jobs are stopped."""
+    await confirm_deletion(conversation, "its messages and files are deleted", yes=yes)
     await gateway.delete("conversations", conversation)
     print_line(f"{conversation} is deleted")
 

@@ -12,6 +12,7 @@ from gateway.cli.errors import CommandFailed, UsageError
 from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, Row, print_line, print_record, print_rows
 from gateway.cli.printable import clean
+from gateway.cli.questions import Yes, confirm_deletion
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
@@ -130,8 +131,9 @@ async def stop_sandbox(gateway: GatewayClient, name: Name) -> None:
 
 
 @remote(sandboxes, "rm")
-async def delete_sandbox(gateway: GatewayClient, name: Name) -> None:
-    """Delete a live sandbox by its id, or a record with its live sandboxes."""
+async def delete_sandbox(gateway: GatewayClient, name: Name, *, yes: Yes = False) -> None:
+    """Delete a live sandbox by its id, or a record with its live sandboxes; workspace files stay."""
+    await confirm_deletion(name, "its jobs and its files outside workspaces are lost", yes=yes)
     where = ("sandboxes", name) if name.startswith(LIVE_ID_PREFIX) else ("accounts", "me", "sandboxes", name)
     await gateway.delete(*where)
     print_line(f"{name} deleted")

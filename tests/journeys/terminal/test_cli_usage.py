@@ -134,7 +134,7 @@ def test_a_list_shows_which_channels_are_paused(run: Run, gateway: FakeGateway) 
 
 
 def test_the_operators_key_is_for_accounts(run: Run, gateway: FakeGateway) -> None:
-    """DOVECOTE_ADMIN_KEY is sent by commands on accounts alone; a refusal names it; deletion asks."""
+    """DOVECOTE_ADMIN_KEY is sent by commands on accounts alone; a refusal names it."""
     gateway.lists["/accounts"] = gateway.lists["/jobs"] = []
     keys = {"DOVECOTE_ADMIN_KEY": "operator-key", "DOVECOTE_KEY": "dvk_x"}
     for words in ("accounts list", "jobs list"):
@@ -142,10 +142,21 @@ def test_the_operators_key_is_for_accounts(run: Run, gateway: FakeGateway) -> No
     assert [one[3]["Authorization"] for one in gateway.requests] == ["Bearer operator-key", "Bearer dvk_x"]
     gateway.responses["GET", "/accounts/ada"] = (401, {"title": "Unauthorized"})
     assert "DOVECOTE_ADMIN_KEY" in run("accounts", "show", "ada", "--url", gateway.url).stderr
-    for kind in ("accounts", "agents", "channels"):
-        asked = run(kind, "rm", "ada", "--url", gateway.url)
-        assert (asked.exit_code, "pass --yes" in asked.stderr) == (2, True)
-    assert "DELETE" not in {method for method, *_ in gateway.requests}
+
+
+DESTROYING = ("accounts", "agents", "channels", "conversations", "sandboxes", "skills", "workspaces")
+
+
+@pytest.mark.parametrize("kind", DESTROYING)
+def test_a_deletion_that_loses_something_asks(run: Run, gateway: FakeGateway, kind: str) -> None:
+    """Without a terminal it needs --yes: messages, files and jobs are gone for ever."""
+    asked = run(kind, "rm", "ada", "--url", gateway.url)
+    assert (asked.exit_code, "pass --yes" in asked.stderr) == (2, True)
+    assert not gateway.requests
+    for path in ("/accounts/ada", "/conversations/ada", f"/accounts/me/{kind}/ada"):
+        gateway.responses["DELETE", path] = (204, "")
+    assert run(kind, "rm", "ada", "--yes", "--url", gateway.url).exit_code == 0
+    assert {method for method, *_ in gateway.requests} == {"DELETE"}
 
 
 def test_a_nats_user_reads_one_account(run: Run, gateway: FakeGateway) -> None:
@@ -203,7 +214,7 @@ def test_a_table_fits_eighty_columns(run: Run, gateway: FakeGateway) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["agents rm --yes ..", "workspaces show .", "sandboxes rm ..", "keys revoke"]
+    "words", ["agents rm --yes ..", "workspaces show .", "sandboxes rm --yes ..", "keys revoke"]
 )
 def test_an_id_names_no_other_resource(run: Run, gateway: FakeGateway, words: str) -> None:
     """`..` in place of an id would delete the account: `/accounts/me/agents/..` is `/accounts/me`."""
