@@ -122,7 +122,9 @@ class SettingSources:
             if required:
                 self.reject_file(path, "there is no such file", "Make one with `dovecote init`")
         except OSError as error:
-            self.reject_file(path, f"cannot be read: {error.strerror}", "Make it readable")
+            is_directory = isinstance(error, IsADirectoryError)
+            remedy = "Name a file in it, such as dovecote.toml" if is_directory else "Make it readable"
+            self.reject_file(path, f"cannot be read: {error.strerror}", remedy)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             self.reject_file(path, f"is no TOML: {error}", "Correct the line named")
         except RecursionError:

@@ -299,6 +299,7 @@ def test_a_named_file_must_be_there(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", broken, binary, tmp_path):
         (problem,) = problems_of(partial(load, config=path, env={}, directory=tmp_path))
         assert problem.key == "config"
+    assert "Name a file" in problem.remedy  # of the directory; it is readable already
 
 
 def test_a_dotenv_that_is_no_text(tmp_path: Path) -> None:
