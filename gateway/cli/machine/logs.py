@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -63,8 +62,7 @@ def _print_log(
     reader: LogReader, wanted: tuple[str, ...], *, lines: int, follow: bool, as_json: bool
 ) -> None:
     """Print the last lines, and with `follow` new ones for ever; raises FileNotFoundError without a log."""
-    kept = chain(reader.older_lines(), reader.new_lines())
-    for line in deque(_at_level(kept, wanted), maxlen=lines):
+    for line in deque(_at_level(reader.new_lines(), wanted), maxlen=lines):
         _print(line, as_json=as_json)
     if not follow and not reader.is_open:
         raise FileNotFoundError
@@ -76,27 +74,20 @@ def _print_log(
 
 
 class LogReader:
-    """Reads a log file as it grows, and continues with the next one when it is replaced or emptied."""
+    """Reads the files of a log, the oldest first, and the last one as it grows, is replaced or emptied."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._opened: TextIO | None = None
         self._partial = ""
 
-    def older_lines(self) -> Iterator[str]:
-        """Yield the lines of the files that were replaced, the oldest first."""
-        for one in sorted(self._file.parent.glob(f"{self._file.name}.[0-9]"), reverse=True):
-            with suppress(FileNotFoundError), one.open(encoding="utf-8", errors="replace") as opened:
-                yield from opened
-
     def new_lines(self) -> Iterator[str]:
-        """Yield the complete lines that were written since the last call."""
-        while self._open():
+        """Yield the complete lines that were written since the last call; at first all lines."""
+        while self._opened is not None or self._open_next():
             is_replaced = self._is_replaced()
             yield from self._rest()
-            if not is_replaced:
+            if not is_replaced or not self._open_next():
                 return
-            self.close()
 
     @property
     def is_open(self) -> bool:
@@ -109,14 +100,36 @@ class LogReader:
             self._opened.close()
             self._opened = None
 
-    def _open(self) -> bool:
-        if self._opened is None:
+    def _open_next(self) -> bool:
+        """Open the oldest file that is newer than the open one; return whether there is one."""
+        found: TextIO | None = None
+        for name in (self._file, *sorted(self._file.parent.glob(f"{self._file.name}.[0-9]"))):
             with suppress(FileNotFoundError):
-                self._opened = self._file.open(encoding="utf-8", errors="replace")
-        return self._opened is not None
+                opened = name.open(encoding="utf-8", errors="replace")
+                if not self._is_newer(opened, is_last=name == self._file):
+                    opened.close()
+                    break
+                if found is not None:
+                    found.close()
+                found = opened
+        if found is None:
+            return False
+        self.close()
+        self._opened = found
+        return True
+
+    def _is_newer(self, other: TextIO, *, is_last: bool) -> bool:
+        """Return whether a file was written after the open one, which may have a name that is not ours."""
+        if self._opened is None:
+            return True
+        ours, theirs = os.fstat(self._opened.fileno()), os.fstat(other.fileno())
+        return not os.path.samestat(ours, theirs) and (is_last or theirs.st_mtime_ns > ours.st_mtime_ns)
 
     def _rest(self) -> Iterator[str]:
-        for line in self._opened or ():
+        assert self._opened is not None
+        if os.fstat(self._opened.fileno()).st_size < os.lseek(self._opened.fileno(), 0, os.SEEK_CUR):
+            self._opened.seek(0)
+        for line in self._opened:
             self._partial += line
             if line.endswith("\n"):
                 yield self._partial
@@ -124,12 +137,10 @@ class LogReader:
 
     def _is_replaced(self) -> bool:
         assert self._opened is not None
-        ours = os.fstat(self._opened.fileno())
         try:
-            is_another = not os.path.samestat(ours, self._file.stat())
+            return not os.path.samestat(os.fstat(self._opened.fileno()), self._file.stat())
         except FileNotFoundError:
-            is_another = False
-        return is_another or ours.st_size < os.lseek(self._opened.fileno(), 0, os.SEEK_CUR)
+            return False
 
 
 def _at_level(lines: Iterable[str], wanted: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:

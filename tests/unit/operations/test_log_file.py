@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -101,5 +102,28 @@ def test_a_reader_goes_on_in_the_next_file(tmp_path: Path) -> None:
     file.rename(tmp_path / "gateway.log.1")
     file.write_text("four\n")
     assert list(reader.new_lines()) == ["two\n", "three\n", "four\n"]
-    assert list(reader.older_lines()) == ["one\n", "two\n", "three\n"]
+    reader.close()
+    assert list(reader.new_lines()) == ["one\n", "two\n", "three\n", "four\n"]
+    reader.close()
+
+
+def test_a_reader_misses_no_file_of_many_rotations(tmp_path: Path) -> None:
+    """A pager that is paused stops the reader, while the gateway writes and renames several files."""
+    file = log_path(tmp_path)
+    file.parent.mkdir()
+    file.write_text("1\n")
+    os.utime(file, (1, 1))
+    reader = LogReader(file)
+    assert list(reader.new_lines()) == ["1\n"]
+    for line in (2, 3, 4):
+        for number in (2, 1):
+            if file.with_name(f"{file.name}.{number}").exists():
+                file.with_name(f"{file.name}.{number}").rename(file.with_name(f"{file.name}.{number + 1}"))
+        file.rename(file.with_name(f"{file.name}.1"))
+        file.write_text(f"{line}\n")
+        os.utime(file, (line, line))
+    assert list(reader.new_lines()) == ["2\n", "3\n", "4\n"]
+    file.rename(file.with_name("moved.log"))  # as logrotate does
+    file.write_text("5\n")
+    assert list(reader.new_lines()) == ["5\n"]
     reader.close()
