@@ -18,6 +18,7 @@ from pydantic_core.core_schema import ModelSchema
 from channels.registry import installed
 from gateway.records.agent import AgentConfig
 from gateway.records.kinds import SkillConfig, WorkspaceConfig
+from gateway.web.api.files.file_shapes import SHAPES
 from gateway.web.http.auth import (
     TICKET_PARAMETER,
     AdminAccess,
@@ -93,7 +94,7 @@ def document(routes: Sequence[ApiRoute], *, public_url: str = "") -> dict[str, A
     public = [route for route in routes if not route.hidden]
     used: list[tuple[type[BaseModel], Any]] = [(ProblemDetails, "serialization")]
     adapters = {kind: adapter.settings for kind, adapter in installed().items()}
-    used += [(model, _MODE[False]) for model in (*RECORD_CONFIGS, *adapters.values())]
+    used += [(model, _MODE[False]) for model in (*RECORD_CONFIGS, *SHAPES, *adapters.values())]
     for route in public:
         taken = (route.request_model, route.form_model, route.query_model)
         used += [(model, _MODE[False]) for model in taken if model is not None]

@@ -24,7 +24,7 @@ from gateway.web.http.route import ApiCall, NoContent, ResponseModel
 class RouteResponse(ResponseModel):
     """Where a delivery goes."""
 
-    kind: str
+    kind: RouteKind
     endpoint: str | None = None
     url: str | None = None
     channel: str | None = None
@@ -37,7 +37,7 @@ class DeliveryResponse(ResponseModel):
 
     id: str
     state: DeliveryState
-    kind: str
+    kind: RouteKind
     type: str
     event: str
     route: RouteResponse
@@ -70,7 +70,7 @@ class DeliveryDetail(ResponseModel):
 
     id: str
     state: DeliveryState
-    kind: str
+    kind: RouteKind
     type: str
     event: str
     route: RouteResponse
@@ -95,12 +95,11 @@ class DeliveryQuery(PageQuery):
 
 def _route(delivery: DeliveryView, urls: dict[str, str]) -> RouteResponse:
     if delivery.kind == RouteKind.WEBHOOK:
-        return RouteResponse(
-            kind=delivery.kind, endpoint=delivery.target, url=_without_query(urls.get(delivery.target))
-        )
+        url = _without_query(urls.get(delivery.target))
+        return RouteResponse(kind=RouteKind.WEBHOOK, endpoint=delivery.target, url=url)
     address = json.loads(delivery.target)
     return RouteResponse(
-        kind=delivery.kind,
+        kind=RouteKind.CHAT,
         channel=address["channel"],
         room=address["room"],
         thread=address["thread"],
@@ -116,7 +115,7 @@ def _to_response(delivery: DeliveryView, urls: dict[str, str]) -> DeliveryRespon
     return DeliveryResponse(
         id=delivery.id,
         state=DeliveryState(delivery.state),
-        kind=delivery.kind,
+        kind=RouteKind(delivery.kind),
         type=delivery.event_type,
         event=delivery.event_id,
         route=_route(delivery, urls),

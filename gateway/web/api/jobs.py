@@ -13,6 +13,7 @@ from gateway.store.job_state import JobState
 from gateway.store.turns import jobs as store
 from gateway.store.turns.jobs import Job
 from gateway.web.api.conversations import filter_by
+from gateway.web.api.files.file_shapes import StoredFileShape
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
@@ -40,7 +41,7 @@ class JobDetail(JobResponse):
     """A job with its output and files, once it has ended."""
 
     output: str
-    files: list[dict[str, Any]]
+    files: list[StoredFileShape]
 
 
 class JobLog(ResponseModel):

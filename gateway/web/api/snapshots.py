@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from delivery.errors import DeliveryError
 from delivery.events import outbox
@@ -15,6 +14,7 @@ from gateway.store.turns import jobs as job_store
 from gateway.web.api.approvals import ApprovalResponse
 from gateway.web.api.approvals import to_response as approval_shown
 from gateway.web.api.conversations import require_conversation
+from gateway.web.api.files.file_shapes import MessageFileShape
 from gateway.web.api.jobs import JobDetail
 from gateway.web.api.jobs import to_detail as job_shown
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
@@ -31,7 +31,7 @@ class MessageResponse(ResponseModel):
     author_name: str | None
     text: str
     turn: str | None
-    files: list[dict[str, Any]]
+    files: list[MessageFileShape]
     created_at: datetime
 
 

@@ -28,6 +28,7 @@ from gateway.store.turns.turn_steps import StepRow
 from gateway.store.turns.turns import Turn
 from gateway.web.api.conversations import require_conversation
 from gateway.web.api.deliveries import DeliveryResponse, to_responses
+from gateway.web.api.files.file_shapes import StoredFileShape, UsageShape
 from gateway.web.api.handover import OperatorMessageSent, send_as_operator
 from gateway.web.api.trace import TRACEPARENT, parse_traceparent
 from gateway.web.http import idempotency
@@ -132,8 +133,8 @@ class TurnStatus(ResponseModel):
     output: str | None
     error: str | None
     next_at: datetime | None
-    usage: dict[str, Any] | None
-    files: tuple[dict[str, Any], ...] = ()
+    usage: UsageShape | None
+    files: tuple[StoredFileShape, ...] = ()
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -155,7 +156,7 @@ class JobStatus(ResponseModel):
     output: str | None
     error: str | None
     truncated: bool
-    files: tuple[dict[str, Any], ...] = ()
+    files: tuple[StoredFileShape, ...] = ()
     created_at: datetime
     finished_at: datetime | None
     deliveries: list[DeliveryResponse]

@@ -146,6 +146,16 @@ def test_what_an_operation_returns_by_itself_comes_first() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["TurnStatus", "JobStatus", "JobDetail", "Message"])
+def test_the_files_of_a_response_are_typed(name: str) -> None:
+    """A generated client has fields for the name, the size and the link of a file, and for usage."""
+    kind = "MessageFile" if name == "Message" else "StoredFile"
+    assert SCHEMAS[name]["properties"]["files"]["items"] == {"$ref": f"#/components/schemas/{kind}"}
+    assert {"name", "size", "type", "url", "sha256"} <= SCHEMAS[kind]["properties"].keys()
+    used = SCHEMAS["TurnStatus"]["properties"]["usage"]["anyOf"]
+    assert {"$ref": "#/components/schemas/TurnUsage"} in used
+
+
 def test_every_schema_is_referred_to() -> None:
     """Queries are parameters of their operations, so a generated client has no types that nothing uses."""
     text = json.dumps(DOCUMENT)

@@ -46,7 +46,7 @@ class UploadedFileResponse(ResponseModel):
     type: str
     sha256: str
     url: str
-    expires: str
+    expires: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
 async def download(call: ApiCall[NoContent, SignedLinkQuery]) -> web.StreamResponse:
