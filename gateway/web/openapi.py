@@ -257,7 +257,7 @@ def _responses(route: ApiRoute, references: Any) -> dict[str, Any]:
 
 
 def _errors(route: ApiRoute) -> list[int]:
-    statuses = [400, 404, 408, 413, 415, 422, 429, 503]
+    statuses = [400, 404, 408, 413, 414, 415, 422, 429, 431, 503]
     if not isinstance(route.access, PublicAccess):
         statuses += [401, 403]
     return sorted(statuses)

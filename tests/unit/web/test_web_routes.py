@@ -150,6 +150,12 @@ def test_the_document_names_every_route_once() -> None:
     assert all(f"#/components/schemas/{name}" in text for name in ("ProblemDetails", "TurnCreate", "Job"))
 
 
+def test_every_operation_may_refuse_the_size_of_a_request() -> None:
+    """A body is refused with 413, a URL with 414 and a header with 431, before a route is looked up."""
+    operations = [operation for path in DOCUMENT["paths"].values() for operation in path.values()]
+    assert all({"413", "414", "431"} <= operation["responses"].keys() for operation in operations)
+
+
 def test_components_have_public_names() -> None:
     """Generated clients see `Job`, not our class `JobResponse` and not the name of a module."""
     components = DOCUMENT["components"]["schemas"]
