@@ -13,6 +13,7 @@ from gateway.web.api import job_completion
 from gateway.web.compression import compress_middleware
 from gateway.web.http import request_instrumentation
 from gateway.web.http.auth import RATE_LIMIT, Authenticator, SocketAccess, account_of
+from gateway.web.http.connection import SERVER_HEADERS
 from gateway.web.http.context import WebContext
 from gateway.web.http.deferred_routes import DeferredRoutes
 from gateway.web.http.problems import REQUEST_ID, problem_middleware
@@ -83,13 +84,12 @@ def assemble(
 
 async def _set_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Hide the server's version, and add the request's id and the headers of rate limits and CORS."""
-    response.headers["Server"] = "dovecote"
+    response.headers.update(SERVER_HEADERS)
     if REQUEST_ID in request:
         response.headers["X-Request-Id"] = request[REQUEST_ID]
     state = request.get(RATE_LIMIT)
     if state is not None:
         response.headers.update(state.headers())
-    response.headers.setdefault("X-Content-Type-Options", "nosniff")
     cors.set_headers(request, response, request.config_dict[CONTEXT])
 
 

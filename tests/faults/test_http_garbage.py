@@ -139,6 +139,7 @@ async def test_what_is_too_long_is_named(api: ApiServer, head: bytes, status: in
     for pieces in ((head + b"Host: x\r\n\r\n",), (head[:8000], head[8000:] + b"Host: x\r\n\r\n")):
         answer = await raw(api, *pieces)
         assert (status_of(answer), says in str(problem_of(answer)["detail"])) == (status, True), answer
+        assert b"Server: dovecote" in answer, "aiohttp names its version and that of Python"
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,10 @@ def is_abandoned(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()
 
 
+SERVER_HEADERS = {"Server": "dovecote", "X-Content-Type-Options": "nosniff"}
+"""Headers of every response; aiohttp's own `Server` names its version and that of Python."""
+
+
 class HttpConnection(web.RequestHandler):
     """aiohttp's connection, with a problem as the reply to bytes that are no HTTP.
 
@@ -65,9 +69,11 @@ class HttpConnection(web.RequestHandler):
             log.error("connection.failed", exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("the response was already started")
-        if status >= 500:  # noqa: PLR2004
-            return HttpProblem(status, "internal error", close=True).to_response()
-        return _refusal(exc).to_response()
+        is_ours = status >= 500  # noqa: PLR2004
+        problem = HttpProblem(status, "internal error", close=True) if is_ours else _refusal(exc)
+        response = problem.to_response()
+        response.headers.update(SERVER_HEADERS)
+        return response
 
 
 def _refusal(error: BaseException | None) -> HttpProblem:
