@@ -95,7 +95,7 @@ async def say_as_operator(
 @remote(conversations, "rm")
 async def delete_conversation(gateway: GatewayClient, conversation: Id, *, yes: Yes = False) -> None:
     """Delete a conversation with its events and files; its running jobs are stopped."""
-    await confirm_deletion(conversation, "its messages and files are deleted", yes=yes)
+    await confirm_deletion(conversation, "its messages and files are deleted", yes=yes, scripts_may=True)
     await gateway.delete("conversations", conversation)
     print_line(f"{conversation} is deleted")
 

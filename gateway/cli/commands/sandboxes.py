@@ -133,7 +133,9 @@ async def stop_sandbox(gateway: GatewayClient, name: Name) -> None:
 @remote(sandboxes, "rm")
 async def delete_sandbox(gateway: GatewayClient, name: Name, *, yes: Yes = False) -> None:
     """Delete a live sandbox by its id, or a record with its live sandboxes; workspace files stay."""
-    await confirm_deletion(name, "its jobs and its files outside workspaces are lost", yes=yes)
+    await confirm_deletion(
+        name, "its jobs and its files outside workspaces are lost", yes=yes, scripts_may=True
+    )
     where = ("sandboxes", name) if name.startswith(LIVE_ID_PREFIX) else ("accounts", "me", "sandboxes", name)
     await gateway.delete(*where)
     print_line(f"{name} deleted")

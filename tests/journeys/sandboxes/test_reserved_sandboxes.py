@@ -153,7 +153,7 @@ async def test_the_command_line_shows_and_uses_sandboxes(account_view: AccountVi
     code, printed = await _cli(account_view, "sandboxes", "sweep")
     assert (code, printed.strip()) == (0, "1 deleted")
     assert (orphan.exists(), foreign.exists()) == (False, True)
-    assert (await _cli(account_view, "sandboxes", "rm", sandbox["id"], "--yes"))[0] == 0
+    assert (await _cli(account_view, "sandboxes", "rm", sandbox["id"]))[0] == 0
     assert await account_view.list_sandboxes() == []
     code, printed = await _cli(account_view, "sandboxes", "exec", "default", "true")
     assert (code, "no live sandbox" in printed) == (1, True)

@@ -384,5 +384,5 @@ async def test_conversations_are_listed_and_renamed(running: GatewayProcess) -> 
         for refused in ({}, {"title": "\u200b"}, {"title": ""}):
             async with session.patch("/conversations/two", json=refused) as answer:
                 assert answer.status == 422
-    assert (await run(running, "conversations", "rm", "two", "--yes")).code == 0
+    assert (await run(running, "conversations", "rm", "two")).code == 0
     assert (await run(running, "conversations", "show", "two")).code == 1

@@ -66,6 +66,19 @@ def test_ctrl_c_at_a_question_ends_the_command(gateway: FakeGateway, tmp_path: P
     assert not gateway.requests
 
 
+@pytest.mark.parametrize("kind", ["conversations", "sandboxes", "skills", "workspaces"])
+def test_a_person_is_asked_and_a_script_is_not(
+    run: Run, gateway: FakeGateway, tmp_path: Path, kind: str
+) -> None:
+    """Messages, files and jobs that are deleted are gone; scripts delete them without a question."""
+    code, shown = ask(f"{kind} rm ada", gateway.url, type_text(b"n\n"), tmp_path)
+    assert (code, "nothing was deleted" in shown) == (1, True), shown
+    assert not gateway.requests
+    for path in ("/conversations/ada", f"/accounts/me/{kind}/ada"):
+        gateway.responses["DELETE", path] = (204, "")
+    assert run(kind, "rm", "ada", "--url", gateway.url).exit_code == 0
+
+
 @pytest.mark.parametrize("answer", [b"n\n", b"\n", b"\x04"])
 def test_only_yes_deletes(gateway: FakeGateway, tmp_path: Path, answer: bytes) -> None:
     """Another answer, none, and the end of input delete nothing, and the command says so."""
