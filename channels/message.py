@@ -102,8 +102,8 @@ class Message:
     """A user's message. `key` identifies the platform's event: equal keys are the same message.
 
     `mentions_bot` is also true for a reply to the bot and for a command addressed to it. `text` is plain text
-    without a mention of the bot at its start. `edited` means that the user changed the message `platform_id`
-    and `text` is its new content; every change has its own `key`.
+    without a mention of the bot at its start. `edited`: `text` is the new content of the message
+    `platform_id`; every change has its own `key`. `root` is what the thread is about, if the update has it.
     """
 
     key: str
@@ -117,6 +117,7 @@ class Message:
     attachments: tuple[Attachment, ...] = ()
     platform_id: str = ""
     quoted: QuotedMessage | None = None
+    root: QuotedMessage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,11 +17,11 @@ from gidgethub import GitHubException, sansio
 from gidgethub.abc import GitHubAPI
 
 from channels.errors import Ambiguous, Unreachable
-from channels.github.errors import graphql_error, translate_error
+from channels.github.errors import translate_error
 from channels.github.settings import GitHubSettings
 from channels.github.threads import split_room
 from channels.inbox.calls import call_redirected, connecting
-from channels.inbox.errors import graphql_status
+from channels.inbox.errors import graphql_error, graphql_status
 from channels.inbox.text import clean, identifier, iso_time, mapping, mappings
 from channels.inbox.tokens import TokenCache, read_private_key
 
@@ -80,7 +80,7 @@ class Api(GitHubAPI):
         body = {"query": query, "variables": variables}
         answer = mapping(await self.call("POST", self._graphql_url, body, room=room))
         if answer.get("errors") or not isinstance(answer.get("data"), dict):
-            raise graphql_error(answer)
+            raise graphql_error(answer, permission="discussions=write")
         return mapping(answer["data"])
 
     async def identify(self) -> Bot:

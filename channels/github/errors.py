@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
 
 from gidgethub import HTTPException
 
 from channels.errors import Ambiguous, ChannelError, NotPermitted, Rejected
 from channels.inbox.errors import rate_limit, status_error
-from channels.inbox.text import mappings
 
 SECONDARY_LIMIT_SECONDS = 60.0
 """GitHub asks for at least a minute where it names no time."""
@@ -35,12 +32,3 @@ def _refusal(words: str, permission: str, detail: str) -> ChannelError:
     if "suspended" in words:
         return NotPermitted("installation", f"{detail}: unsuspend the app's installation")
     return Rejected(detail)
-
-
-def graphql_error(answer: Mapping[str, Any]) -> ChannelError:
-    """Return the port's error for a GraphQL answer, whose errors come with the status 200; limits do not."""
-    first = next(iter(mappings(answer.get("errors"))), {})
-    kind, detail = first.get("type"), f"graphql: {first.get('message') or 'no data'}"
-    if kind == "FORBIDDEN":
-        return NotPermitted("discussions=write", f"{detail}: grant the app Discussions: write")
-    return Rejected(detail) if kind else Ambiguous(detail)

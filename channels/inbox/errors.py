@@ -6,11 +6,12 @@ import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from channels.errors import (
     Ambiguous,
     ChannelError,
+    NotPermitted,
     RateLimited,
     Rejected,
     Unauthorized,
@@ -75,6 +76,18 @@ def graphql_status(response: HttpResponse) -> int:
         for one in errors
     )
     return HTTPStatus.TOO_MANY_REQUESTS if is_limit else response.status
+
+
+def graphql_error(answer: Mapping[str, Any], *, permission: str) -> ChannelError:
+    """Return the error of a GraphQL answer without data, whose status is 200; limits are no such answers.
+
+    `permission` is what GitHub refuses by the type FORBIDDEN.
+    """
+    first = next(iter(mappings(answer.get("errors"))), {})
+    kind, detail = first.get("type"), f"graphql: {first.get('message') or 'no data'}"
+    if kind == "FORBIDDEN":
+        return NotPermitted(permission, f"{detail}: grant the app {permission}")
+    return Rejected(detail) if kind else Ambiguous(detail)
 
 
 def require_id(value: object, what: str) -> str:

@@ -41,6 +41,17 @@ def describe_contact(names: Iterable[str | None], number: str) -> str:
     return f"Contact: {' '.join(name for name in names if name)}, {number}"
 
 
+MAX_CODE_LINES = 20
+"""Lines of a change that are shown with a comment on it, the last of them."""
+
+
+def describe_code(path: str, line: str, change: str) -> str:
+    """Return the words for the line of a file that a comment is about, with the change up to it."""
+    place = ", line ".join(filter(None, (path, line)))
+    shown = "\n".join(change.splitlines()[-MAX_CODE_LINES:])
+    return "\n".join(filter(None, (path and f"Code: {place}", shown)))
+
+
 def describe_poll(question: str, options: Iterable[str]) -> str:
     """Return the words for a poll."""
     return "\n".join([f"Poll: {question}", *(f"- {option}" for option in options)])

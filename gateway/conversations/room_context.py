@@ -1,8 +1,8 @@
-"""What the model gets of the messages before its own: those of the room, and the quoted one.
+"""What the model gets of the messages before its own: of the room, the quoted one, and the thread's root.
 
 Messages of a room that do not address the bot are kept in `room_messages`. The next turn of the
 conversation gets the newest of them once: its context is stored with the turn, and the conversation
-remembers the last row.
+remembers the last row. The first context of a conversation has what its thread is about.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from channels.message import Address, Attachment, Message, MessageDeleted, QuotedMessage
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
-from gateway.store.conversations import conversations, handover, room_messages
+from gateway.store.conversations import conversations, handover, messages, room_messages
 from gateway.store.conversations.conversations import ChatThread, Conversation
 from gateway.store.conversations.handover import HandoverMessage
 from gateway.store.conversations.room_messages import BOT, ROOM_MESSAGE_AGE, RoomMessage
@@ -30,6 +30,8 @@ MAX_EARLIER_FILES = 5
 """Files of the earlier messages of a thread that a turn gets, the newest of them."""
 
 CUT = " […]"
+ROOT = "root"
+"""The kind of the message that says what a thread is about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,7 @@ async def keep_edit(connection: Connection, account: str, message: Message) -> N
     if kept.kind == BOT:
         return
     conversation = await conversations.get_by_address(connection, account, message.address.key)
-    if conversation is not None and await room_messages.get_seen(connection, conversation.id) >= position:
+    if conversation is not None and await _has_seen(connection, conversation, position):
         await keep(connection, account, message, kind="edited")
 
 
@@ -126,7 +128,7 @@ async def drop_deleted(
         return
     position, kept = found
     await room_messages.remove(connection, position)
-    if conversation is not None and await room_messages.get_seen(connection, conversation.id) >= position:
+    if conversation is not None and await _has_seen(connection, conversation, position):
         await keep_deletion(connection, account, deletion, author=kept.author, name=kept.name)
 
 
@@ -149,23 +151,22 @@ async def keep_deletion(
 async def collect(
     connection: Connection, thread: ChatThread, message: Message, limits: ContextLimits
 ) -> TurnContext:
-    """Return what a message's turn gets as context: the quoted message, and the newest ones before it."""
-    left = limits.size
-    quoted = _quoted(message, left) if limits.messages else None
-    if quoted is not None:
-        left -= size_of(quoted)
-    found: list[tuple[int, RoomMessage]] = []
-    if limits.messages and thread.has_unseen:
-        found = await _list_earlier(connection, thread.conversation, message, limits)
-    earlier = _newest_within([one for _position, one in found], left)
+    """Return what a message's turn gets as context: what it quotes, the root, and the newest ones before."""
+    if not limits.messages:
+        return TurnContext()
+    quoted = _quoted(message.quoted, limits.size)
+    left = limits.size - size_of(quoted or {})
+    root = _quoted(await _unseen_root(connection, thread.conversation, message), left)
+    found = await _list_earlier(connection, thread.conversation, message, limits) if thread.has_unseen else []
+    rows = [one for _position, one in found if root is None or one.platform_id != root["message"]]
+    earlier = _newest_within(rows, left - size_of(root or {}))
     files = [*(message.quoted.attachments if quoted and message.quoted else ())]
-    shown = [one for _position, one in found[len(found) - len(earlier) :]]
-    position = found[-1][0] if found else None
+    shown = rows[len(rows) - len(earlier) :]
     return TurnContext(
         quoted=quoted,
-        earlier=earlier,
+        earlier=[*([{"kind": ROOT, **root}] if root else []), *earlier],
         files=_merge_files(stored_files(files, message.address), _files_of(message.address, shown)),
-        position=position,
+        position=found[-1][0] if found else 0 if root else None,
     )
 
 
@@ -244,6 +245,17 @@ async def _list_earlier(
     )
 
 
+async def _unseen_root(
+    connection: Connection, conversation: Conversation, message: Message
+) -> QuotedMessage | None:
+    """Return what a message's thread is about, None if the conversation has got it or any context."""
+    root = message.root
+    if root is None or await room_messages.get_seen(connection, conversation.id) is not None:
+        return None
+    known = await messages.get_by_platform_id(connection, message.address, root.platform_id)
+    return None if known is not None and known.conversation == conversation.id else root
+
+
 def _newest_within(messages: Sequence[RoomMessage], size: int) -> list[dict[str, Any]]:
     """Return the newest messages that fit a size together, oldest first; the first of them is cut (pure)."""
     chosen: list[dict[str, Any]] = []
@@ -274,6 +286,10 @@ def _merge_files(*groups: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]
     return list({str(file["ref"]): file for files in reversed(groups) for file in files}.values())
 
 
+async def _has_seen(connection: Connection, conversation: Conversation, position: int) -> bool:
+    return (await room_messages.get_seen(connection, conversation.id) or 0) >= position
+
+
 def _shown(message: RoomMessage) -> dict[str, Any]:
     changes = {"message": {}, BOT: {"bot": "true"}}
     return {
@@ -286,8 +302,7 @@ def _shown(message: RoomMessage) -> dict[str, Any]:
     }
 
 
-def _quoted(message: Message, size: int) -> dict[str, Any] | None:
-    quoted = message.quoted
+def _quoted(quoted: QuotedMessage | None, size: int) -> dict[str, Any] | None:
     if quoted is None or not (quoted.text or quoted.platform_id or quoted.attachments):
         return None
     shown = {"name": _cut_name(quoted.author.name), "id": _cut_name(quoted.author.id)}

@@ -7,6 +7,7 @@ id is the update's key, so that a redelivery is recognised.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,10 +23,12 @@ from channels.message import (
     IgnoredUpdate,
     MessageDeleted,
     PermissionsChanged,
+    QuotedMessage,
     RoomKind,
     RoomMigrated,
     Update,
 )
+from channels.receiving.descriptions import describe_code
 
 is_signed = partial(is_hmac, header="x-hub-signature-256", prefix="sha256=")
 """Return whether a post has GitHub's HMAC-SHA256 of its body; the older SHA-1 does not count."""
@@ -64,48 +67,62 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
 def _message(
     about: Subject, payload: Mapping[str, Any], text: Mapping[str, Any], room: Address, *, key: str, bot: Bot
 ) -> Update | IgnoredUpdate:
-    user, edited = mapping(payload.get("sender")), _ACTIONS[payload["action"]]
-    thread, login = _thread(about, payload, text), clean(user.get("login"))
-    if thread is None or not identifier(user.get("id")):
+    owner = mapping(payload.get("issue") or payload.get("pull_request") or payload.get("discussion"))
+    thread, author = _thread(about, owner, text), _author(mapping(payload.get("sender")))
+    if thread is None or not author.id:
         return IgnoredUpdate(reason="an event without a thread or a sender")
-    if login == bot.login:
+    if author.name == bot.login:
         return IgnoredUpdate(reason="the bot's own message")
-    writer = mapping(text.get("user")).get("id")
-    if payload["action"] != "deleted" and writer != user.get("id"):  # the sender may lend others no rights
+    writer = _author(mapping(text.get("user"))).id  # the sender may lend others no rights
+    if payload["action"] != "deleted" and writer != author.id:
         return IgnoredUpdate(reason="a text that another person wrote")
     find = partial(find_mention, name=bot.slug, suffix=r"\[bot\]")
-    title, node = clean(text.get("title")), clean(text.get("node_id"))
+    title, edited = clean(text.get("title")), _ACTIONS[payload["action"]]
     mention, body = find(clean(text.get("body")).replace("\r\n", "\n").strip())
     is_mentioned = mention or find(title)[0]
-    extras = _extras(about, payload, text)
-    number = {"issue": thread.number, "node": node}.get(about.kind) or identifier(text.get("id"))
-    common: dict[str, Any] = {
-        "key": key,
-        "address": Address(channel=room.channel, room=room.room, thread=thread.id, extras=extras),
-        "platform_id": f"{about.kind}/{number}",
-    }
+    address = replace(room, thread=thread.id, extras=_extras(about, owner, text))
+    common: dict[str, Any] = {"key": key, "address": address, "platform_id": _id(about.kind, text)}
     if payload["action"] == "deleted":
         return MessageDeleted(**common)
     moment = text.get("updated_at" if edited else "created_at") or text.get("submitted_at")
-    author = Author(id=identifier(user.get("id")), name=login, is_bot=user.get("type") == "Bot")
     common |= {"author": author, "sent_at": iso_time(moment), "room": RoomKind.GROUP}
     command = parse_mentioned(body) if is_mentioned else parse_decision(body)
-    whole = f"{title}\n\n{body}".strip()
-    return make_update(whole, None if title else command, common, mention=is_mentioned, edited=edited)
+    if title:
+        return make_update(f"{title}\n\n{body}".strip(), None, common, mention=is_mentioned, edited=edited)
+    root = _root(about, owner, text)
+    return make_update(body, command, common, mention=is_mentioned, edited=edited, root=root)
 
 
-def _thread(about: Subject, payload: Mapping[str, Any], text: Mapping[str, Any]) -> Thread | None:
-    owners = ("issue", "pull_request", "discussion")
-    number = identifier(next((mapping(payload[one]).get("number") for one in owners if one in payload), ""))
+def _root(about: Subject, owner: Mapping[str, Any], text: Mapping[str, Any]) -> QuotedMessage:
+    """Return the issue, pull request or discussion of a comment, after the code that it is about."""
+    line = identifier(text.get("line") or text.get("original_line"))
+    code = describe_code(clean(text.get("path")), line, clean(text.get("diff_hunk")))
+    words = "\n\n".join(filter(None, (code, clean(owner.get("title")), clean(owner.get("body")).strip())))
+    number = _id("node" if about.place == "discussion" else "issue", owner)
+    return QuotedMessage(author=_author(mapping(owner.get("user"))), text=words, platform_id=number)
+
+
+def _author(user: Mapping[str, Any]) -> Author:
+    name, is_bot = clean(user.get("login")), user.get("type") == "Bot"
+    return Author(id=identifier(user.get("id")), name=name, is_bot=is_bot)
+
+
+def _id(kind: str, text: Mapping[str, Any]) -> str:
+    """Return the id of a text: issues and pull requests have theirs by number."""
+    number = {"issue": identifier(text.get("number")), "node": clean(text.get("node_id"))}.get(kind)
+    return f"{kind}/{number or identifier(text.get('id'))}"
+
+
+def _thread(about: Subject, owner: Mapping[str, Any], text: Mapping[str, Any]) -> Thread | None:
+    number = identifier(owner.get("number"))
     root = identifier(text.get(about.above) or text.get("id")) if about.above else ""
     return Thread(about.place, number, root) if number.isdecimal() else None
 
 
-def _extras(about: Subject, payload: Mapping[str, Any], text: Mapping[str, Any]) -> dict[str, str]:
+def _extras(about: Subject, owner: Mapping[str, Any], text: Mapping[str, Any]) -> dict[str, str]:
     """Return the GraphQL ids by which a discussion, and a comment in its thread, are answered."""
     reply = {"reply_to": clean(text.get("node_id"))} if about.above else {}
-    nodes = {"discussion": clean(mapping(payload.get("discussion")).get("node_id")), **reply}
-    return nodes if about.place == "discussion" else {}
+    return {"discussion": clean(owner.get("node_id")), **reply} if about.place == "discussion" else {}
 
 
 def _moved(payload: Mapping[str, Any], room: str, *, key: str, channel: str) -> RoomMigrated | IgnoredUpdate:

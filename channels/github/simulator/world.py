@@ -14,6 +14,16 @@ from markdown_it.token import Token
 ROOM, SLUG, APP_ID, INSTALLATION = "octo/loft", "dovecote", 4242, 77001
 MAX_BODY = 65536
 ADA = {"login": "ada", "id": 1001, "type": "User"}
+CODE = {
+    "path": "loft.py",
+    "line": 3,
+    "original_line": 3,
+    "side": "RIGHT",
+    "subject_type": "line",
+    "diff_hunk": "@@ -1,2 +1,3 @@\n import dove\n \n+loft = dove.Loft(size=12)",
+}
+"""The line of code that all review comments are about."""
+
 BOT = {"login": f"{SLUG}[bot]", "id": 99004242, "type": "Bot"}
 
 
@@ -55,6 +65,7 @@ class Entry:
             "created_at": self.created_at,
             "updated_at": self.updated_at,
             **title,
+            **(CODE if self.kind == "review_comment" else {}),
             **({parent: self.parent} if self.parent is not None else {}),
         }
 

@@ -192,12 +192,12 @@ async def delete_before(connection: Connection, *, before: datetime) -> int:
     return await delete_batch(connection, room_messages, room_messages.c.created_at < before)
 
 
-async def get_seen(connection: Connection, conversation: str) -> int:
-    """Return the position up to which a conversation has got its room's messages."""
+async def get_seen(connection: Connection, conversation: str) -> int | None:
+    """Return the position up to which a conversation has got its room's messages; None before any context."""
     found = await connection.execute(
         select(conversations.c.room_position).where(conversations.c.id == conversation)
     )
-    return found.scalar_one_or_none() or 0
+    return found.scalar_one_or_none()
 
 
 async def set_seen(connection: Connection, conversation: str, position: int) -> None:

@@ -231,6 +231,47 @@ async def test_messages_of_other_bots_need_a_person_in_the_room(database: Databa
     assert [earlier(one) for one in found] == [[], ["late"]]
 
 
+async def test_what_a_thread_is_about_reaches_its_first_turn(database: Database) -> None:
+    """However much was said since; once, in place of what was kept, and again in a new conversation."""
+    harness = await open_ingress_harness(database)
+    thread = harness.address(thread="12")
+    root = QuotedMessage(author=MONITOR, text="The loft is full", platform_id="issue/12")
+    below: dict[str, Any] = {"address": thread, "root": root}
+    await say(harness, "The loft", by=BOB, address=thread, platform_id="issue/12")
+    for number in range(4):
+        await say(harness, f"+{number}", by=BOB, **below)
+    for _ in range(2):
+        await harness.send_message("look", **in_group(mentions_bot=True, **below), context=SMALL)
+    first, second = await _open_turns(harness, thread)
+    assert (earlier(first), second.context) == (["The loft is full", "+1", "+2", "+3"], None)
+    assert (first.context or {})["earlier"][0] == {
+        "kind": "root",
+        "name": "Monitor",
+        "id": "5",
+        "bot": "true",
+        "message": "issue/12",
+        "text": "The loft is full",
+    }
+    framed = frame_message(first.id, first.origin, first.input, first.context)
+    assert framed.index("<root-") < framed.index("<earlier-") < framed.index("<message-")
+    await harness.send_command("new", address=thread)
+    await harness.send_message("look", **in_group(mentions_bot=True, **below))
+    assert earlier((await _open_turns(harness, thread))[0]) == ["The loft is full"]
+
+
+async def test_a_conversation_that_began_with_the_root_does_not_get_it_again(database: Database) -> None:
+    """The first turn answered it, or the room has no context."""
+    harness = await open_ingress_harness(database)
+    thread, other = harness.address(thread="12"), harness.address(thread="13")
+    roots = [QuotedMessage(author=ANN, text="full", platform_id=f"issue/{one}") for one in (12, 13)]
+    opened: dict[str, Any] = {"address": thread, "platform_id": "issue/12", "mentions_bot": True}
+    await harness.send_message("full", **in_group(**opened))
+    await harness.send_message("and", **in_group(mentions_bot=True, address=thread, root=roots[0]))
+    off: dict[str, Any] = {"context": {"context_messages": 0}}
+    await harness.send_message("hm", **in_group(mentions_bot=True, address=other, root=roots[1]), **off)
+    assert [one.context for one in await _open_turns(harness, thread, other)] == [None, None, None]
+
+
 async def test_merged_messages_have_both_contexts(database: Database) -> None:
     """A message that joins a waiting turn adds what was said between the two."""
     harness = await open_ingress_harness(database)

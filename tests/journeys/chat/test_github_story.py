@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from bot_messages import wait_for_bot_message, wait_until_settled
 from channels.github.simulator import simulate
 from inbox_stories import kill_and_restart, open_story
+from openai_server import ScriptedTurn, last_text
 from story_model import FULL_STORY, PARTIAL_STORY
 
 
@@ -39,3 +41,27 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(tmp_path: Path) -> N
     assert {one.thread for one in platform.messages()} == {"1"}
     assert platform.api.hook["secret"] == platform.secret, "the gateway registered its URL"
     assert set(platform.hook_statuses) == {200}
+
+
+async def test_the_agent_knows_the_issue_and_the_code_below_which_it_is_mentioned(tmp_path: Path) -> None:
+    """The first mention brings what was written before the app came, a later one in the thread does not."""
+    asked: list[str] = []
+
+    def answer(body: dict[str, Any]) -> ScriptedTurn:
+        asked.append(last_text(body))
+        return ScriptedTurn(text=f"answer {len(asked)}", pieces=1)
+
+    async with simulate() as platform:
+        secret = {"mode": "webhook", "webhook_secret": platform.secret, "sends_per_second": 100}
+        settings = platform.settings(**secret, groups="mention")
+        async with open_story(platform, "github", settings, tmp_path / "data", answer):
+            await platform.say("", "@dovecote what is this about?")
+            await wait_for_bot_message(platform, "answer 1")
+            await platform.say("", "@dovecote and now?")
+            await wait_for_bot_message(platform, "answer 2")
+            await platform.comment("review_comment", 2, "@dovecote why this line?")
+            await wait_for_bot_message(platform, "answer 3")
+            await platform.comment("discussion_comment", 3, "@dovecote sum it up")
+            await wait_for_bot_message(platform, "answer 4")
+    assert ["It is so." in text for text in asked] == [True, False, True, True], asked
+    assert "Code: loft.py, line 3\n@@ -1,2 +1,3 @@\n import dove\n \n+loft = dove.Loft(size=12)" in asked[2]
