@@ -44,7 +44,7 @@ def decode(update: object, *, channel: str, bot: Bot) -> Message | Command | Ign
     if name.startswith("message.") and name.endswith(".received"):
         return _bot_message(name, message, channel, bot)
     if name.startswith("user_send_") and "group" not in name:
-        return _oa_message(event, message, channel)
+        return _oa_message(event, message, channel, bot)
     return IgnoredUpdate(reason=f"an event of another kind: {name[:60]}")
 
 
@@ -77,8 +77,10 @@ def _bot_message(
 
 
 def _oa_message(
-    event: Mapping[str, Any], message: Mapping[str, Any], channel: str
+    event: Mapping[str, Any], message: Mapping[str, Any], channel: str, bot: Bot
 ) -> Message | Command | IgnoredUpdate:
+    if identifier(mapping(event.get("recipient")).get("id")) not in {"", bot.id}:
+        return IgnoredUpdate(reason="an event of another Official Account of the app")
     number, author = identifier(message.get("msg_id")), identifier(mapping(event.get("sender")).get("id"))
     if not number or not author:
         return IgnoredUpdate(reason="an event without a message or a sender")

@@ -65,6 +65,16 @@ async def test_an_official_account_is_answered(platform: Simulator, scheme: str)
     assert [(one.room, one.text) for one in platform.messages()] == [(PERSON, "Yes, until 8.")]
 
 
+async def test_what_people_write_to_another_account_of_the_app_is_not_answered(platform: Simulator) -> None:
+    """An app that is linked to several Official Accounts has one webhook for all of them."""
+    recorder, event = UpdateRecorder(), json.loads(platform.oa_event("Are you open?"))
+    async with open_connection(plugin, account(platform)) as app:
+        for recipient in ("oa-2", "oa-1"):
+            body = json.dumps({**event, "recipient": {"id": recipient}}).encode()
+            assert (await app.receiver.receive(post(body), recorder.accept)).status == 200
+            assert len(recorder.updates) == (recipient == "oa-1")
+
+
 async def test_after_48_hours_the_refusal_says_so(platform: Simulator) -> None:
     """The message is given up, the chat is not: it works again when the person has written."""
     platform.last_written[PERSON] -= WINDOW_SECONDS + 60
