@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from channels.inbox.text import clean, identifier, iso_time, mapping, mappings
 from channels.inbox.updates import find_mention, parse_update
 from channels.message import Address, Attachment, Author, Command, IgnoredUpdate, Message, RoomKind
+from channels.receiving.descriptions import describe_stickers
 
 _TYPES = {"photo": "image/jpeg", "image": "image/jpeg", "video": "video/mp4", "audio": "audio/mpeg"}
 _AGENT_FIELDS = ("admin_id", "admin_name", "uid", "ai_generated")
 """Fields of `from` that name who wrote for the page in Pancake."""
+
+_WITHOUT_FILE = {"sticker", "system_message"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ def decode(update: object, *, channel: str, bot: Bot) -> Message | Command | Ign
     is_comment = clean(message.get("type") or conversation.get("type")) == "COMMENT"
     text = clean(message.get("original_message") or message.get("message")).strip()
     mention, text = find_mention(text, bot.name) if is_comment else (False, text)
+    text = "\n".join(filter(None, (text, *_describe_others(message))))
     attachments = tuple(_attachments(message))
     common: dict[str, Any] = {
         "key": f"{bot.page}:{number}",
@@ -72,10 +76,31 @@ def _extras(
 def _attachments(message: Mapping[str, Any]) -> list[Attachment]:
     found: list[Attachment] = []
     for row in mappings(message.get("attachments")):
-        url, kind = clean(row.get("url")), clean(row.get("type")).lower()
-        if url:
+        url, kind = _link(row), _kind(row)
+        if url and kind not in _WITHOUT_FILE:
             given = clean(row.get("name")).replace("\\", "/").rpartition("/")[2].strip(". ")
             media = clean(row.get("mime_type")) or _TYPES.get(kind, "application/octet-stream")
             name = given or f"{kind or 'file'}-{len(found) + 1}"
             found.append(Attachment(name=name, media_type=media, size=0, ref=url))
     return found
+
+
+def _describe_others(message: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the words for what a message holds that is no file: a sticker, a place, a card."""
+    for row in mappings(message.get("attachments")):
+        kind = _kind(row)
+        if kind == "sticker":
+            yield describe_stickers([""])
+        elif kind and kind != "system_message" and not _link(row):
+            words = (clean(row.get(name)) for name in ("name", "title", "description"))
+            yield " ".join(filter(None, (f"[{kind}]", *words)))
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    return clean(row.get("type")).lower()
+
+
+def _link(row: Mapping[str, Any]) -> str:
+    """Return the link of a file, which Pancake passes on as the platform behind the page gives it."""
+    places = (row, *(mapping(row.get(name)) for name in ("image_data", "video_data", "payload")))
+    return next(filter(None, (clean(place.get("url")) for place in places)), "")
