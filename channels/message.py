@@ -101,9 +101,10 @@ class QuotedMessage:
 class Message:
     """A user's message. `key` identifies the platform's event: equal keys are the same message.
 
-    `mentions_bot` is also true for a reply to the bot and for a command addressed to it. `text` is plain text
-    without a mention of the bot at its start. `edited`: `text` is the new content of the message
-    `platform_id`; every change has its own `key`. `root` is what the thread is about, if the update has it.
+    `mentions_bot` is also true for a reply to the bot or a command addressed to it. `text` is plain, without
+    a mention of the bot at its start. `edited`: it is the new content of the message `platform_id`; every
+    change has its own `key`. `root` is what the thread is about, if the update has it. `above` is the thread
+    in which the message begins one of its own, whose id then begins with that thread's id and a slash.
     """
 
     key: str
@@ -118,14 +119,14 @@ class Message:
     platform_id: str = ""
     quoted: QuotedMessage | None = None
     root: QuotedMessage | None = None
+    above: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A user's command from the bot's vocabulary, such as `/name words…`, in any platform's spelling.
 
-    `name` is lower-case and has no slash; it may be unknown. `rest` is the text after it. `token` answers the
-    command once, on platforms that want an answer to the command itself (a slash command).
+    `name` is lower-case and has no slash; it may be unknown. `token` answers a slash command once.
     """
 
     key: str
@@ -310,8 +311,7 @@ def _step_title(step: ToolStep) -> str:
 class Reply:
     """A message to send: CommonMark within the channel's length limit, and at most one row of buttons.
 
-    `key` identifies the delivery: it is the same on every attempt and has at most 64 ASCII characters.
-    Adapters pass it to platforms that can recognise a repeated send.
+    `key`, at most 64 ASCII characters, is the same on every attempt: platforms recognise repeats by it.
     """
 
     text: str

@@ -15,11 +15,8 @@ from channels.inbox.text import clean, mapping
 from channels.port import CheckResult
 from egress.guard import EgressGuard
 
-PERMISSIONS = {
-    "issues: write": "it cannot answer in issues",
-    "pull_requests: write": "it cannot answer in pull requests and reviews",
-    "discussions: write": "it cannot answer in discussions",
-}
+_PLACES = "issues", "pull_requests", "discussions"
+PERMISSIONS = {f"{one}: write": f"it cannot answer in {one.replace('_', ' ')}" for one in _PLACES}
 _KEY = "Check app_id and private_key: the app's page, General, Private keys."
 _PERMISSIONS = "The app's page, Permissions & events; then accept the change where the app is installed."
 _SECRET = "Make webhook_secret equal to the secret of the app's webhook."  # noqa: S105 - a remedy

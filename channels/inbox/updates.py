@@ -7,7 +7,7 @@ from typing import Any
 
 from channels.inbox.code import code_spans, fenced_lines, is_quoted, without_comments
 from channels.inbox.commands import parse_mentioned, parse_slash
-from channels.message import Attachment, Command, IgnoredUpdate, Message, QuotedMessage
+from channels.message import Attachment, Command, IgnoredUpdate, Message
 
 
 def find_mention(text: str, name: str, *, suffix: str = "") -> tuple[bool, str]:
@@ -35,16 +35,18 @@ def make_update(
     mention: bool,
     attachments: tuple[Attachment, ...] = (),
     edited: bool = False,
-    root: QuotedMessage | None = None,
+    **others: Any,
 ) -> Message | Command | IgnoredUpdate:
-    """Return a command (its name and arguments), or a message; `common` are the fields that both have."""
+    """Return a command (its name and arguments), or a message; `common` are the fields that both have.
+
+    `others` are further fields of a message.
+    """
     if command is not None and not attachments and not edited:
         return Command(name=command[0], rest=command[1], **common)
     if not text and not attachments:
         return IgnoredUpdate(reason="a message with neither text nor file")
-    return Message(
-        text=text, attachments=attachments, mentions_bot=mention, edited=edited, root=root, **common
-    )
+    common = {**common, **others, "attachments": attachments}
+    return Message(text=text, mentions_bot=mention, edited=edited, **common)
 
 
 def parse_update(

@@ -237,7 +237,7 @@ async def _list_earlier(
     return await room_messages.list_unseen(
         connection,
         address.destination,
-        address.thread or "",
+        message.above or address.thread or "",
         opens_thread=opens_thread(message),
         conversation=conversation.id,
         since=utc_now() - ROOM_MESSAGE_AGE,

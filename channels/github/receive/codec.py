@@ -89,14 +89,20 @@ def _message(
     command = parse_mentioned(body) if is_mentioned else parse_decision(body)
     if title:
         return make_update(f"{title}\n\n{body}".strip(), None, common, mention=is_mentioned, edited=edited)
-    root = _root(about, owner, text)
-    return make_update(body, command, common, mention=is_mentioned, edited=edited, root=root)
+    begins = about.above and not text.get(about.above)
+    others = {"root": _root(about, owner, text), "above": thread._replace(root="").id if begins else ""}
+    body = "\n\n".join(filter(None, (body, _code(text) if begins else "")))
+    return make_update(body, command, common, mention=is_mentioned, edited=edited, **others)
+
+
+def _code(text: Mapping[str, Any], change: str = "") -> str:
+    line = identifier(text.get("line") or text.get("original_line"))
+    return describe_code(clean(text.get("path")), line, change)
 
 
 def _root(about: Subject, owner: Mapping[str, Any], text: Mapping[str, Any]) -> QuotedMessage:
     """Return the issue, pull request or discussion of a comment, after the code that it is about."""
-    line = identifier(text.get("line") or text.get("original_line"))
-    code = describe_code(clean(text.get("path")), line, clean(text.get("diff_hunk")))
+    code = _code(text, clean(text.get("diff_hunk")))
     words = "\n\n".join(filter(None, (code, clean(owner.get("title")), clean(owner.get("body")).strip())))
     number = _id("node" if about.place == "discussion" else "issue", owner)
     return QuotedMessage(author=_author(mapping(owner.get("user"))), text=words, platform_id=number)

@@ -27,7 +27,6 @@ IN_PROGRESS = timedelta(seconds=15)
 """GitHub waits 10 s for an answer; younger deliveries may still be in progress in webhook mode."""
 
 _PATH = "/app/hook/deliveries"
-_SUCCESS = range(200, 300)
 
 
 class WebhookDeliveries(PositionFeed):
@@ -76,7 +75,7 @@ class WebhookDeliveries(PositionFeed):
     async def _load(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a delivery, with the payload of an event that is wanted and has not arrived."""
         number, event, detail = integer_id(row), clean(row.get("event")), mapping(None)
-        has_arrived = self._settings.takes_posts and row.get("status_code") in _SUCCESS
+        has_arrived = self._settings.takes_posts and row.get("status_code") in range(200, 300)
         if event.startswith((*SUBJECTS, "repository", "installation")) and not has_arrived:
             detail = mapping(await or_nothing(self._api.call("GET", f"{_PATH}/{{id}}", id=str(number))))
         payload = mapping(detail.get("request")).get("payload")

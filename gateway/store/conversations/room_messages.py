@@ -90,12 +90,12 @@ _UNSEEN_BEFORE_THREAD = _unseen(
         room_messages.c.kind != BOT,
     )
 )
-_UNSEEN_IN_THREAD = _unseen(
-    or_(
-        room_messages.c.thread == bindparam("in_thread"),
-        room_messages.c.platform_id == bindparam("in_thread"),
-    )
+_IN_THREAD = or_(
+    room_messages.c.thread == bindparam("in_thread"),
+    func.substr(room_messages.c.thread, 1, bindparam("prefix_size")) == bindparam("prefix"),
 )
+_UNSEEN_IN_THREAD = _unseen(or_(_IN_THREAD, room_messages.c.platform_id == bindparam("in_thread")))
+_DELETE_THREAD = delete(room_messages).where(room_messages.c.room == bindparam("of"), _IN_THREAD)
 
 
 @cache
@@ -138,14 +138,14 @@ async def list_unseen(
 ) -> list[tuple[int, RoomMessage]]:
     """Return the newest messages of a thread that a conversation has not got, oldest first, with positions.
 
-    The message that opened the thread is one of them. A message that `opens_thread` itself follows the
-    messages that opened other threads and those outside of any.
+    The message that opened the thread is one of them, and so are those of threads inside of it. A message
+    that `opens_thread` itself follows the messages that opened other threads and those outside of any.
     """
     given = {"of": room, "whose": conversation, "since": since, "most": limit}
     if opens_thread:
         rows = await connection.execute(_UNSEEN_BEFORE_THREAD, given)
     else:
-        rows = await connection.execute(_UNSEEN_IN_THREAD, {**given, "in_thread": thread})
+        rows = await connection.execute(_UNSEEN_IN_THREAD, {**given, **_within(thread)})
     found = [dict(row) for row in rows.mappings()]
     return [(one.pop("position"), RoomMessage(**one)) for one in reversed(found)]
 
@@ -181,10 +181,13 @@ async def remove(connection: Connection, position: int) -> None:
 
 
 async def delete_thread(connection: Connection, room: str, thread: str) -> None:
-    """Delete all that is kept of a thread."""
-    await connection.execute(
-        delete(room_messages).where(room_messages.c.room == room, room_messages.c.thread == thread)
-    )
+    """Delete all that is kept of a thread, and of threads inside of it."""
+    await connection.execute(_DELETE_THREAD, {"of": room, **_within(thread)})
+
+
+def _within(thread: str) -> dict[str, Any]:
+    """Return the parameters of a thread and those inside of it, whose ids begin with its own and a slash."""
+    return {"in_thread": thread, "prefix": f"{thread}/", "prefix_size": len(thread) + 1}
 
 
 async def delete_before(connection: Connection, *, before: datetime) -> int:

@@ -272,6 +272,24 @@ async def test_a_conversation_that_began_with_the_root_does_not_get_it_again(dat
     assert [one.context for one in await _open_turns(harness, thread, other)] == [None, None, None]
 
 
+async def test_a_thread_gets_what_was_said_in_threads_inside_of_it(database: Database) -> None:
+    """So does a message that begins such a thread; a later one there gets what its own thread said."""
+    harness = await open_ingress_harness(database)
+    whole, inner, other, next_one = (harness.address(thread=one) for one in ("7", "7/1", "7/2", "77/1"))
+    for number, place in enumerate((whole, inner, other, next_one)):
+        await say(harness, f"said {number}", by=BOB, address=place)
+    asked: dict[str, Any] = in_group(mentions_bot=True)
+    await harness.send_message("in the whole", **asked, address=whole)
+    await harness.send_message("begins", **asked, address=harness.address(thread="7/3"), above="7")
+    await harness.send_message("below", **asked, address=inner)
+    found = await _open_turns(harness, whole, harness.address(thread="7/3"), inner)
+    everything = ["said 0", "said 1", "said 2"]
+    assert [earlier(one) for one in found] == [everything, everything, ["said 1"]]
+    await harness.send_command("new", address=whole)
+    await harness.send_message("again", **asked, address=whole)
+    assert earlier((await _open_turns(harness, whole))[0]) == []
+
+
 async def test_merged_messages_have_both_contexts(database: Database) -> None:
     """A message that joins a waiting turn adds what was said between the two."""
     harness = await open_ingress_harness(database)

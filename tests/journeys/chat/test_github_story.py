@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from bot_messages import wait_for_bot_message, wait_until_settled
+from channels.github.simulator import Simulator as GitHub
 from channels.github.simulator import simulate
 from inbox_stories import kill_and_restart, open_story
 from openai_server import ScriptedTurn, last_text
@@ -43,8 +46,9 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(tmp_path: Path) -> N
     assert set(platform.hook_statuses) == {200}
 
 
-async def test_the_agent_knows_the_issue_and_the_code_below_which_it_is_mentioned(tmp_path: Path) -> None:
-    """The first mention brings what was written before the app came, a later one in the thread does not."""
+@asynccontextmanager
+async def listening_agent(data: Path) -> AsyncIterator[tuple[GitHub, list[str]]]:
+    """Run an agent that counts its answers; yields the platform, and what the model is asked."""
     asked: list[str] = []
 
     def answer(body: dict[str, Any]) -> ScriptedTurn:
@@ -54,14 +58,33 @@ async def test_the_agent_knows_the_issue_and_the_code_below_which_it_is_mentione
     async with simulate() as platform:
         secret = {"mode": "webhook", "webhook_secret": platform.secret, "sends_per_second": 100}
         settings = platform.settings(**secret, groups="mention")
-        async with open_story(platform, "github", settings, tmp_path / "data", answer):
-            await platform.say("", "@dovecote what is this about?")
-            await wait_for_bot_message(platform, "answer 1")
-            await platform.say("", "@dovecote and now?")
-            await wait_for_bot_message(platform, "answer 2")
-            await platform.comment("review_comment", 2, "@dovecote why this line?")
-            await wait_for_bot_message(platform, "answer 3")
-            await platform.comment("discussion_comment", 3, "@dovecote sum it up")
-            await wait_for_bot_message(platform, "answer 4")
+        async with open_story(platform, "github", settings, data, answer):
+            yield platform, asked
+
+
+async def test_the_agent_knows_the_issue_and_the_code_below_which_it_is_mentioned(tmp_path: Path) -> None:
+    """The first mention brings what was written before the app came, a later one in the thread does not."""
+    async with listening_agent(tmp_path / "data") as (platform, asked):
+        await platform.say("", "@dovecote what is this about?")
+        await wait_for_bot_message(platform, "answer 1")
+        await platform.say("", "@dovecote and now?")
+        await wait_for_bot_message(platform, "answer 2")
+        await platform.comment("review_comment", 2, "@dovecote why this line?")
+        await wait_for_bot_message(platform, "answer 3")
+        await platform.comment("discussion_comment", 3, "@dovecote sum it up")
+        await wait_for_bot_message(platform, "answer 4")
     assert ["It is so." in text for text in asked] == [True, False, True, True], asked
     assert "Code: loft.py, line 3\n@@ -1,2 +1,3 @@\n import dove\n \n+loft = dove.Loft(size=12)" in asked[2]
+
+
+async def test_a_mention_brings_what_a_review_and_a_discussion_said_before(tmp_path: Path) -> None:
+    """Comments on lines come with their places; those of a discussion come to each new thread in it."""
+    async with listening_agent(tmp_path / "data") as (platform, asked):
+        await platform.comment("review_comment", 2, "Use a name.")
+        await platform.comment("discussion_comment", 3, "I want maize.")
+        await platform.comment("issue_comment", 2, "@dovecote do what the review asks")
+        await wait_for_bot_message(platform, "answer 1")
+        await platform.comment("discussion_comment", 3, "@dovecote who wants what?")
+        await wait_for_bot_message(platform, "answer 2")
+    assert "Use a name.\n\nCode: loft.py, line 3" in asked[0]
+    assert "I want maize." in asked[1]
