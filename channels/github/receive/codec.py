@@ -89,9 +89,9 @@ def _message(
     command = parse_mentioned(body) if is_mentioned else parse_decision(body)
     if title:
         return make_update(f"{title}\n\n{body}".strip(), None, common, mention=is_mentioned, edited=edited)
-    begins = about.above and not text.get(about.above)
-    others = {"root": _root(about, owner, text), "above": thread._replace(root="").id if begins else ""}
-    body = "\n\n".join(filter(None, (body, _code(text) if begins else "")))
+    above = thread._replace(root="").id if about.above and not text.get(about.above) else ""
+    body = f"{body}\n\n{_code(text) if above else ''}".strip()
+    others: dict[str, Any] = {"root": _root(about, owner, text), "above": above}
     return make_update(body, command, common, mention=is_mentioned, edited=edited, **others)
 
 
