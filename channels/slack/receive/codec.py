@@ -36,6 +36,7 @@ __all__ = ["Bot", "decode"]
 _MESSAGE_SUBTYPES = {None, "file_share", "thread_broadcast", "me_message", "bot_message"}
 _REOPENED_SUBTYPES = {"channel_unarchive", "group_unarchive"}
 _JOINED_SUBTYPES = {"channel_join", "group_join"}
+_APP_CONTENT = "text", "blocks", "attachments"
 _UNAVAILABLE_MODES = {"tombstone", "hidden_by_limit", "external"}
 
 
@@ -106,16 +107,20 @@ def _reaction(event: ReactionEvent, team: str, channel: str, bot: Bot) -> Reacti
 
 
 def _message_changed(event: MessageEvent, team: str, channel: str, bot: Bot) -> Update | IgnoredUpdate:
-    """Decode a user's edit; Slack also reports unfurled links and replies as changes."""
+    """Decode a person's edit, or any change of an app's message, which Slack does not mark as edited.
+
+    Slack also reports unfurled links and replies as changes.
+    """
     message, previous = event.message or {}, event.previous_message or {}
     outer = {"channel": event.channel, "channel_type": event.channel_type, "type": "message"}
     inner = MessageEvent.model_validate({"ts": event.ts, **message, **outer})
-    if inner.edited is None or previous.get("edited") == message.get("edited"):
+    edit = inner.edited if previous.get("edited") != message.get("edited") else None
+    stamp, shown = (event.ts, _APP_CONTENT) if inner.bot_id else (edit.ts if edit else None, ("text",))
+    if stamp is None:
         return IgnoredUpdate(reason="a change that is not an edit")
-    if "text" in previous and previous["text"] == message.get("text"):
+    if "text" in previous and all(previous.get(one) == message.get(one) for one in shown):
         return IgnoredUpdate(reason="a change that leaves the text as it was")
-    key = f"{team}:{event.channel}:{inner.ts}:{inner.edited.ts}"
-    return _message(inner, key, channel, bot, edited_at=inner.edited.ts)
+    return _message(inner, f"{team}:{event.channel}:{inner.ts}:{stamp}", channel, bot, edited_at=stamp)
 
 
 def _message_deleted(
@@ -152,14 +157,10 @@ def _message(
     if not content and not attachments and not mentioned:
         return IgnoredUpdate(reason="a message with neither text nor file")
     room = room_kind_of(event.channel, event.channel_type)
-    common: dict[str, Any] = {
-        "key": clean(key),
-        "address": address_of(channel, event.channel, event.thread_ts, event.ts),
-        "author": Author(id=clean(author), is_bot=event.bot_id is not None),
-        "sent_at": parse_timestamp(edited_at or event.ts),
-        "room": room,
-        "platform_id": event.ts,
-    }
+    address = address_of(channel, event.channel, event.thread_ts, event.ts)
+    writer = Author(id=clean(author), is_bot=event.bot_id is not None)
+    common: dict[str, Any] = {"key": clean(key), "address": address, "author": writer, "room": room}
+    common |= {"sent_at": parse_timestamp(edited_at or event.ts), "platform_id": event.ts}
     command = parse_mentioned(text) if mentioned else parse_slash(text) if room is RoomKind.DIRECT else None
     if command is not None and edited_at is None and not attachments:
         return Command(name=command[0], rest=command[1], **common)

@@ -52,6 +52,13 @@ class UserActions:
         post.raw = {**post.raw, "text": text, "edited": {"user": post.user, "ts": self.world.next_ts()}}
         await self._send_message_changed(post, before)
 
+    async def update(self, room: str | int, ts: str, **content: object) -> None:
+        """Change an app's blocks or attachments by `chat.update`, which does not mark it as edited."""
+        post = self._get_post(room, ts)
+        before = dict(post.raw)
+        post.raw = {**post.raw, **content}
+        await self._send_message_changed(post, before)
+
     async def unfurl(self, room: str | int, ts: str) -> None:
         """Add a link preview to a message, as Slack does."""
         post = self._get_post(room, ts)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from bot_messages import wait_for_bot_message
 from channels.slack.simulator.run import simulate as simulate_slack
 from channels.telegram.simulator import simulate as simulate_telegram
 from gateway_process import channel_env, gateway
+from openai_server import OpenAIServer, ScriptedTurn, last_text
 
 ROOM = "C0ROOM"
 GROUP = -1_000_000_004_712
@@ -59,6 +61,29 @@ async def test_a_thread_below_the_alert_of_another_app_is_about_it(tmp_path: Pat
             answer = await wait_for_bot_message(platform, "pigeon", room=ROOM)
     assert [post.text for post in platform.messages(ROOM)] == [answer.text]
     assert answer.thread == alert.ts
+
+
+async def test_an_alert_that_its_app_has_changed_is_known_as_it_is_now(tmp_path: Path) -> None:
+    """Apps change their blocks and attachments without the mark of an edit; the agent gets the latest."""
+    asked: list[str] = []
+
+    def answer(body: dict[str, Any]) -> ScriptedTurn:
+        asked.append(last_text(body))
+        return ScriptedTurn(text="seen", pieces=1)
+
+    async with simulate_slack() as platform, OpenAIServer(answer) as model:
+        platform.world.trigger_seconds = platform.poster.timeout = 60.0
+        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
+        env |= {"OPENAI_API_KEY": "loopback", **channel_env("slack", platform.settings(allow=["*"]))}
+        async with gateway(tmp_path / "data", env=env):
+            content = {"subtype": "bot_message", "bot_id": "B0MONITOR", "text": ""}
+            firing, resolved = ([{"title": one}] for one in ("Firing: disk", "Resolved: disk"))
+            alert = platform.world.post(ROOM, "U0MONITOR", {**content, "attachments": firing})
+            await platform.send_message_event(alert)
+            await platform.update(ROOM, alert.ts, attachments=resolved)
+            await platform.say(ROOM, "<@U0BOT> is it over?", thread=alert.ts)
+            await wait_for_bot_message(platform, "seen", room=ROOM)
+    assert ("Resolved: disk" in asked[0], "Firing: disk" in asked[0]) == (True, False), asked
 
 
 async def test_a_reply_to_a_file_is_about_the_file(tmp_path: Path) -> None:
