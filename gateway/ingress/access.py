@@ -54,13 +54,15 @@ def is_ignored(author: Author, context: ChannelContext) -> bool:
 def may_be_context(message: Message, context: ChannelContext) -> bool:
     """Return whether a message that is not for the bot may be kept for the turns of its room (pure).
 
-    Of other bots only those are that open a thread, because people ask for something below them.
+    Of other bots only those are that open a thread, because people ask for something below them, and those in
+    a thread about something else than a message, such as the report of tests in a pull request.
     """
     author = message.author
     if not author.is_bot:
         return not is_ignored(author, context)
-    is_other = author.id not in {"", context.bot_user_id}
-    return is_other and opens_thread(message) and message.room is RoomKind.GROUP and bool(context.allow)
+    if author.id in {"", context.bot_user_id} or message.room is not RoomKind.GROUP or not context.allow:
+        return False
+    return opens_thread(message) or message.root is not None
 
 
 def is_addressed_to_bot(message: Message, groups: str) -> bool:

@@ -20,7 +20,7 @@ MAX_ROWS = 500
 """Rows of one room that are kept, of people and of bots each."""
 
 BOT = "bot"
-"""The kind of a message of another bot, which is kept for the thread below it alone."""
+"""The kind of a message of another bot, which is kept for its thread or the one below it alone."""
 
 ROOM_MESSAGE_AGE = timedelta(days=7)
 """How long a row is kept."""

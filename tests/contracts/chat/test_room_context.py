@@ -259,6 +259,18 @@ async def test_what_a_thread_is_about_reaches_its_first_turn(database: Database)
     assert earlier((await _open_turns(harness, thread))[0]) == ["The loft is full"]
 
 
+async def test_another_bots_report_below_a_root_reaches_the_next_turn(database: Database) -> None:
+    """Where all is said in threads, such as on GitHub, people refer to what bots said there."""
+    harness = await open_ingress_harness(database)
+    root = QuotedMessage(author=ANN, text="Enlarge the loft", platform_id="issue/12")
+    below: dict[str, Any] = {"address": harness.address(thread="12"), "root": root}
+    await say(harness, "hello", by=BOB, **below)
+    await say(harness, "3 tests failed", by=MONITOR, **below)
+    await harness.send_message("mend them", **in_group(mentions_bot=True, **below))
+    (turn,) = await _open_turns(harness, below["address"])
+    assert earlier(turn) == ["Enlarge the loft", "hello", "3 tests failed"]
+
+
 async def test_a_conversation_that_began_with_the_root_does_not_get_it_again(database: Database) -> None:
     """The first turn answered it, or the room has no context."""
     harness = await open_ingress_harness(database)
