@@ -33,6 +33,9 @@ _JOB_ENDS = JOB_STATES.keys() - {EventType.JOB_PROGRESS}
 CONTINUED = "… The whole text follows as a file."
 """The end of a message whose text is too long for messages."""
 
+CUT = " …"
+"""The end of a text that was cut, because it is too long for an event."""
+
 ACCOUNT_DELETED = "the account was deleted"
 CONVERSATION_DELETED = "the conversation was deleted"
 """The reason of a cancelled turn whose conversation is deleted."""
@@ -225,22 +228,27 @@ def code_block(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-def split_part(part: Part, limits: ChannelLimits, *, max_messages: int = 0) -> list[Part]:
+def split_part(
+    part: Part, limits: ChannelLimits, *, max_messages: int = 0, is_cut: bool = False
+) -> list[Part]:
     """Split a part by a platform's length limit; the last one has the buttons.
 
     The text of a message that needs more than `max_messages` (0: any number) is sent as one message and a
-    file.
+    file. `is_cut`: the text is the beginning of a longer one, which is sent as a file after it.
     """
     if part.deletes or part.reaction is not None:
         return [part]
-    texts = split(part.text, limits.text, limits.measure)
+    texts = split(f"{part.text}{CUT}" if is_cut else part.text, limits.text, limits.measure)
     last = len(texts)
-    if 0 < max_messages < last and part.message is not None and not part.buttons:
-        return [_shorten(part, limits), replace(part, text="", file=_text_file(part.message, part.text))]
-    return [
+    shown = [
         replace(part, text=text, buttons=part.buttons if number == last else ())
         for number, text in enumerate(texts, start=1)
     ]
+    is_long = 0 < max_messages < last
+    if part.message is None or part.buttons or not (is_long or is_cut):
+        return shown
+    whole = replace(part, text="", file=_text_file(part.message, part.text))
+    return [_shorten(part, limits), whole] if is_long else [*shown, whole]
 
 
 def _shorten(part: Part, limits: ChannelLimits) -> Part:

@@ -98,15 +98,16 @@ class Router:
             )
             for route in routes
             if route.kind is RouteKind.CHAT and only in {None, route.destination}
-            for number, part in enumerate([*self._text_parts(text_part, route), *files])
+            for number, part in enumerate([*self._text_parts(event, text_part, route), *files])
         ]
 
-    def _text_parts(self, text_part: Part | None, route: Route) -> list[Part]:
+    def _text_parts(self, event: Event, text_part: Part | None, route: Route) -> list[Part]:
         if text_part is None:
             return []
         channel = Address.decode(route.target).channel
         most = self._max_messages if self._accepts_files(channel) else 0
-        return rendering.split_part(text_part, self._limits(channel), max_messages=most)
+        is_cut = event.data.get("truncated") is True
+        return rendering.split_part(text_part, self._limits(channel), max_messages=most, is_cut=is_cut)
 
     @staticmethod
     def _plan_webhooks(event: Event, subscriptions: list[EndpointSubscription]) -> list[NewDelivery]:

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 
 from bot_messages import wait_for_bot_message
+from channels.github.simulator import simulate as simulate_github
 from channels.pancake.simulator import simulate as simulate_pancake
 from channels.pancake.simulator.simulator import COMMENTS
 from channels.zalo.simulator import simulate
@@ -49,3 +50,21 @@ async def test_a_long_answer_below_a_comment_has_a_link_to_the_whole(tmp_path: P
                 async with session.get(link.replace("/msg_", "/msg_0")) as answer:
                     assert answer.status == 404
     assert LINES[-1] in said.text
+
+
+async def test_an_answer_that_is_too_long_for_an_event_loses_nothing(tmp_path: Path) -> None:
+    """Of 30,000 letters that are no ASCII an event has the beginning; the issue gets the end and a link."""
+    text = "".join(f"Строка {number} о голубях и зёрнах.\n\n" for number in range(1000))
+    async with simulate_github() as platform:
+        settings = platform.settings(groups="mention")
+        model = [ScriptedTurn(text=text, pieces=1)]
+        async with open_story(platform, "github", settings, tmp_path / "data", model):
+            await platform.say("", "@dovecote tell me everything")
+            said = await wait_for_bot_message(platform, "It ends with")
+            link = said.text.partition("some days: ")[2].partition("\n")[0]
+            async with aiohttp.ClientSession() as session, session.get(link) as answer:
+                assert (await answer.text()).split() == text.split()
+    first, _last = platform.messages()
+    assert first.text.startswith("Строка 0 о голубях")
+    assert first.text.endswith("…")
+    assert "Строка 999 о голубях" in said.text

@@ -47,6 +47,16 @@ def test_other_texts_are_sent_as_messages(part: Part, most: int) -> None:
     assert "".join("".join(one.text.split()) for one in parts) == "".join(part.text.split())
 
 
+@pytest.mark.parametrize(("text", "most", "messages"), [("word " * 10, 2, 1), ("word " * 30, 0, 2)])
+def test_the_whole_of_a_text_that_was_cut_follows_it(text: str, most: int, messages: int) -> None:
+    """However few messages its beginning is, and where the platform takes no files."""
+    *shown, whole = split_part(replace(LONG, text=text), LIMITS, max_messages=most, is_cut=True)
+    assert [one.file for one in shown] == [None] * messages
+    assert shown[-1].text.endswith(" …")
+    assert whole.file is not None
+    assert (whole.file.id, whole.file.is_text) == ("msg_1", True)
+
+
 @given(text=st.text(max_size=400), limit=st.integers(100, 300))
 def test_a_text_within_a_platform_s_limit_keeps_both_ends(text: str, limit: int) -> None:
     """A longer one is shortened in the middle, to valid UTF-8 within the limit."""
