@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +37,11 @@ _NO_NETWORK = "sandboxes with network.mode allow-all are refused: they would sha
 
 
 class HostProvider(Provider):
-    """Sandboxes on the gateway's own host; `unavailable_reason` says why none can be created here."""
+    """Sandboxes on the gateway's own host; `unavailable_reason` says why none can be created here.
+
+    This host is inspected again when it lacked what a spec needs: for a moment it may have had no more
+    processes, or the operator has mended it.
+    """
 
     def __init__(self, host: HostEnvironment, unavailable_reason: str | None) -> None:
         self._host = host
@@ -47,7 +52,7 @@ class HostProvider(Provider):
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Create the sandbox's directories; the label is written last and makes the sandbox exist."""
-        self._check(spec)
+        await self._check(spec)
         sandbox_id = SandboxId(f"host-{key_of('sandbox', spec.label)}")
         paths = self._paths(sandbox_id)
         self._host.context.open_sockets(sandbox_id, spec)
@@ -68,7 +73,7 @@ class HostProvider(Provider):
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return a sandbox created by any process with the same state directory."""
-        self._check(spec)
+        await self._check(spec)
         paths = self._paths(sandbox_id)
         if not paths.label.exists():
             raise SandboxGone
@@ -108,7 +113,13 @@ class HostProvider(Provider):
         callbacks = self._host.context.callbacks.directory(sandbox_id)
         return SandboxPaths(directory=self._directory / sandbox_id, callbacks=callbacks)
 
-    def _check(self, spec: SandboxSpec) -> None:
+    async def _check(self, spec: SandboxSpec) -> None:
+        if self._is_unavailable(spec):
+            await self._inspect_again()
+        self._check_host(spec)
+        _check_names(spec)
+
+    def _check_host(self, spec: SandboxSpec) -> None:
         if self._unavailable_reason is not None:
             raise ProviderRefused(
                 f"no sandbox can be created on this host: {self._unavailable_reason}; {bubblewrap.REMEDY}"
@@ -124,11 +135,32 @@ class HostProvider(Provider):
             )
         if spec.mounts and self._host.binary is None:
             raise ProviderRefused("commands are plain processes on this host, which have no mounts")
-        if not spec.namespace or "/" in spec.namespace or spec.namespace.startswith("."):
-            raise ProviderRefused("the namespace must be one plain path component")
-        for name, value in spec.env.items():
-            if not VARIABLE_NAME.match(name) or LOADER_VARIABLES.match(name) or "\0" in value:
-                raise ProviderRefused(f"the variable {name!r} is not allowed in a sandbox")
+
+    def _is_unavailable(self, spec: SandboxSpec) -> bool:
+        needs_network = spec.network is Network.ALLOW_ALL
+        return self._unavailable_reason is not None or (needs_network and not self._host.may_connect)
+
+    async def _inspect_again(self) -> None:
+        binary, problem, networking = await _inspected(self._host.settings)
+        self._host = replace(self._host, binary=binary, networking=networking)
+        self._unavailable_reason = problem
+
+
+def _check_names(spec: SandboxSpec) -> None:
+    if not spec.namespace or "/" in spec.namespace or spec.namespace.startswith("."):
+        raise ProviderRefused("the namespace must be one plain path component")
+    for name, value in spec.env.items():
+        if not VARIABLE_NAME.match(name) or LOADER_VARIABLES.match(name) or "\0" in value:
+            raise ProviderRefused(f"the variable {name!r} is not allowed in a sandbox")
+
+
+async def _inspected(settings: HostSettings) -> tuple[Path | None, str | None, network.Networking]:
+    """Return the bwrap of this host, why it makes no sandboxes, and what connects them."""
+    binary = await asyncio.to_thread(bubblewrap.find, settings.bubblewrap)
+    problem, networking = await asyncio.gather(
+        asyncio.to_thread(bubblewrap.probe, binary), asyncio.to_thread(find_network, settings)
+    )
+    return binary, problem, networking
 
 
 def find_network(settings: HostSettings) -> network.Networking:
@@ -139,12 +171,9 @@ def find_network(settings: HostSettings) -> network.Networking:
 
 @asynccontextmanager
 async def open_provider(settings: HostSettings, context: ProviderContext) -> AsyncIterator[Provider]:
-    """Inspect the host once, remove what dead processes left, and yield the provider."""
+    """Inspect the host, remove what dead processes left, and yield the provider."""
     context.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    binary = bubblewrap.find(settings.bubblewrap)
-    problem, networking = await asyncio.gather(
-        asyncio.to_thread(bubblewrap.probe, binary), asyncio.to_thread(find_network, settings)
-    )
+    binary, problem, networking = await _inspected(settings)
     plain = problem is not None and context.allow_unsandboxed
     layout = _layout(settings, context.state)
     host = HostEnvironment(

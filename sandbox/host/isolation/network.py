@@ -9,14 +9,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from ipaddress import IPv4Address
 from pathlib import Path
 
 from egress.addresses import IpNetwork, machine_addresses
+from sandbox.host.isolation.host_test import HostTest
 from sandbox.host.settings import HostSettings
 from sandbox.network.network_filter import batch, parse_name_servers, rules
 
@@ -30,7 +29,6 @@ RESOLVER = Path("/etc/resolv.conf")
 TIMEOUT_SECONDS = 10.0
 MAX_ERROR_LENGTH = 300
 MAX_ERROR_BYTES = 64 * 1024
-_PROBING = threading.Lock()
 
 REMEDY = (
     "install pasta (Debian: passt), let the gateway use /dev/net/tun, and see `dovecote doctor`; "
@@ -76,8 +74,7 @@ def own_addresses() -> tuple[str, ...]:
     return tuple(str(one) for one in found if not one.is_loopback)
 
 
-@cache
-def find(
+def _find(
     chosen: Path | None,
     probe_command: tuple[str, ...],
     *,
@@ -102,18 +99,17 @@ def find(
     return found
 
 
-def find_for(settings: HostSettings, probe_command: tuple[str, ...]) -> Networking:
-    """Return what this host offers for networked sandboxes, as the operator wants it.
+find = HostTest(_find, works=lambda found: found.isolated)
 
-    Of several threads that ask, one tests it.
-    """
-    with _PROBING:
-        return find(
-            settings.network_helper,
-            probe_command,
-            is_filtered=settings.network_filter,
-            reachable=settings.reachable,
-        )
+
+def find_for(settings: HostSettings, probe_command: tuple[str, ...]) -> Networking:
+    """Return what this host offers for networked sandboxes, as the operator wants it."""
+    return find(
+        settings.network_helper,
+        probe_command,
+        is_filtered=settings.network_filter,
+        reachable=settings.reachable,
+    )
 
 
 def _probe_error(wrapper: list[str], probe_command: tuple[str, ...]) -> str | None:
