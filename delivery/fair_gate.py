@@ -64,6 +64,16 @@ class FairGate:
         """Return whether a caller waits for a place."""
         return self._scheduler.has_waiting
 
+    @property
+    def used(self) -> int:
+        """Return how many callers are inside."""
+        return self._scheduler.used
+
+    def resize(self, size: PoolSize) -> None:
+        """Change the number of places; of those that are inside, nobody must leave."""
+        self._scheduler.size = size
+        self._grant()
+
     @asynccontextmanager
     async def hold(self, account: str | None = None, *, timeout: float | None = None) -> AsyncIterator[None]:
         """Hold a place during the block; see `enter`."""

@@ -70,6 +70,11 @@ class FairScheduler(Generic[Work]):
         """Return how many places are free."""
         return self.size.places - self._used
 
+    @property
+    def used(self) -> int:
+        """Return how many places are held."""
+        return self._used
+
     def held(self, account: str) -> int:
         """Return how many places an account holds."""
         return self._held.get(account, 0)

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import structlog
 from sqlalchemy import MetaData, Table, event, text
 from sqlalchemy.engine import ExceptionContext, make_url
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from delivery.database import sqlite
 from delivery.database.async_engine import AsyncConnection, AsyncEngine, create_async_engine
+from delivery.database.connection_gate import ConnectionGate
 from delivery.database.direct_execution import DirectConnection, DirectEngine
 from delivery.database.group_commit import BatchAborted, GroupCommit
-from delivery.database.postgres import ServerWatch, server_problem, with_failure_detection
+from delivery.database.postgres import ServerWatch, is_silence, server_problem, with_failure_detection
 from delivery.errors import Remedy
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
-from delivery.fair_gate import FairGate
-from delivery.fair_scheduler import PoolSize
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects.sqlite import Insert
@@ -171,11 +170,10 @@ class Database:
         self.url = make_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self.server_watch = ServerWatch()
+        self._connections = ConnectionGate(_SQLITE_READERS if self.is_sqlite else _POSTGRES_CONNECTIONS)
         self._engine = self._open()
         self._group_commit = GroupCommit(self._open_connection, _translate_errors) if self.is_sqlite else None
         self._idle: list[DirectConnection] = []
-        places = _SQLITE_READERS if self.is_sqlite else _POSTGRES_CONNECTIONS
-        self._connections = FairGate(PoolSize(places=places))
 
     def _open(self) -> AsyncEngine:
         if not self.is_sqlite:
@@ -188,6 +186,9 @@ class Database:
                 hide_parameters=True,  # a logged error must not contain messages of users
             )
             event.listen(postgres.sync_engine, "handle_error", _discard_unusable)
+            event.listen(
+                postgres.sync_engine, "connect", lambda _adapted, _record: self._connections.restore()
+            )
             self.server_watch.attach(postgres.sync_engine)
             return postgres
         engine = create_async_engine(
@@ -212,19 +213,46 @@ class Database:
         async with self.read() as connection, connection.begin():
             yield connection
 
-    @asynccontextmanager
-    async def read(self) -> AsyncIterator[Connection]:
+    def read(self) -> AbstractAsyncContextManager[Connection]:
         """Open a connection for reading; anything written on it is rolled back.
 
         The accounts share the connections fairly.
         """
+        return self._read_file() if self.is_sqlite else self._read_server()
+
+    @asynccontextmanager
+    async def _read_file(self) -> AsyncIterator[Connection]:
         leave = await self._wait_for_place()
         try:
             with _translate_errors():
-                async with self._borrow() if self.is_sqlite else self._engine.connect() as connection:
+                async with self._borrow() as connection:
                     yield connection
         finally:
             leave()
+
+    @asynccontextmanager
+    async def _read_server(self) -> AsyncIterator[Connection]:
+        with _translate_errors():
+            async with AsyncExitStack() as held:
+                yield await self._open_server(held)
+
+    async def _open_server(self, held: AsyncExitStack) -> Connection:
+        """Open a connection; if the server refuses one more, wait for one of those that are open."""
+        is_limited = False
+        while True:
+            held.callback(await self._wait_for_place())
+            try:
+                connection = await held.enter_async_context(self._engine.connect())
+            except OperationalError as error:
+                await held.aclose()
+                is_limited = not is_silence(error.orig) and self._connections.lower()
+                if not is_limited:
+                    self.server_watch.note_absence(error.orig)
+                    raise
+            else:
+                if is_limited:
+                    self.server_watch.note_limit()
+                return connection
 
     async def _wait_for_place(self) -> Callable[[], None]:
         try:

@@ -43,6 +43,11 @@ FAILURE_DETECTION = {
 
 _REMEDY = "start that server, or correct database_url; all work waits for it, and goes on by itself"
 
+_LIMIT_REMEDY = (
+    "work waits for the connections that the server grants; raise max_connections, or the limit of the user, "
+    "the database or the pooler: a gateway uses up to 21"
+)
+
 
 def with_failure_detection(url: URL | str) -> URL:
     """Return the URL of a database with these parameters, unless it names them; SQLite has none."""
@@ -56,6 +61,13 @@ def server_problem(error: BaseException | None) -> str:
     """Return what libpq says in one line: without its hints, and of several servers each reason once."""
     lines = [line for line in str(error).splitlines() if line and not line.startswith(("\t", "Multiple "))]
     return "; ".join(dict.fromkeys(line.rpartition("connection failed: ")[2] for line in lines))
+
+
+def is_silence(error: BaseException | None) -> bool:
+    """Return whether a server did not answer to a new connection, rather than refuse it."""
+    from psycopg.errors import ConnectionTimeout
+
+    return isinstance(error, ConnectionTimeout)
 
 
 _SSL_REQUEST = bytes.fromhex("0000000804d2162f")
@@ -83,6 +95,8 @@ class ServerWatch:
         """When the first connection was lost, or not made, since one was opened last."""
         self._is_away = False
         """Whether a connection could not be made since then."""
+        self._is_limited = False
+        """Whether a further connection was refused since then."""
         self._is_running = False
         self._connections: WeakSet[AsyncConnection[Any]] = WeakSet()
         self._waiting_since: dict[AsyncConnection[Any], float] = {}
@@ -93,24 +107,32 @@ class ServerWatch:
         event.listen(engine, "handle_error", self._note_failure)
 
     def _note_failure(self, context: ExceptionContext) -> None:
-        is_away = context.connection is None and not context.is_pre_ping
-        if self._lost_at is None and (context.is_disconnect or is_away):
+        is_refused = context.connection is None and not context.is_pre_ping
+        if self._lost_at is None and (context.is_disconnect or is_refused):
             self._lost_at = monotonic()
-        if is_away and not self._is_away:
-            self._is_away = True
-            self._report(context.original_exception)
 
-    def _report(self, error: BaseException) -> None:
-        """Log the begin of an outage; a command, which nothing watches, shows the error itself."""
-        if self._is_running:
+    def note_absence(self, error: BaseException | None) -> None:
+        """Note that no connection could be made, and log the begin of an outage.
+
+        A command, which nothing watches, shows the error itself.
+        """
+        if not self._is_away and self._is_running:
             _log.warning("database.unavailable", error=server_problem(error), remedy=_REMEDY)
+        self._is_away = True
+
+    def note_limit(self) -> None:
+        """Log that the server refused a further connection, and one that is open was used."""
+        self._lost_at = None
+        if not self._is_limited and self._is_running:
+            _log.warning("database.connections_limited", remedy=_LIMIT_REMEDY)
+        self._is_limited = True
 
     def _add(self, connection: AsyncConnection[Any]) -> None:
         self._connections.add(connection)
         self.opened += 1
         if self._lost_at is not None and self._is_away:
             _log.warning("database.reconnected", seconds=round(monotonic() - self._lost_at, 1))
-        self._lost_at, self._is_away = None, False
+        self._lost_at, self._is_away, self._is_limited = None, False, False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
