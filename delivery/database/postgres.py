@@ -49,6 +49,18 @@ _LIMIT_REMEDY = (
 )
 
 
+_INSUFFICIENT_PRIVILEGE = "42501"
+PRIVILEGE_REMEDY = (
+    "let its user create tables in the schema (GRANT CREATE ON SCHEMA public TO the user), and own those "
+    "that are there"
+)
+
+
+def lacks_privilege(error: BaseException) -> bool:
+    """Return whether PostgreSQL does not let its user do what a statement does."""
+    return getattr(getattr(error, "orig", error), "sqlstate", None) == _INSUFFICIENT_PRIVILEGE
+
+
 def with_failure_detection(url: URL | str) -> URL:
     """Return the URL of a database with these parameters, unless it names them; SQLite has none."""
     place = make_url(url)

@@ -19,6 +19,7 @@ from delivery.broker.connection import NatsConnection, connect
 from delivery.broker.stream_config import StreamConfig
 from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.database.instance_claim import DatabaseClaimed, SessionsPooled, claim_database
+from delivery.database.postgres import PRIVILEGE_REMEDY, lacks_privilege
 from delivery.database.sqlite import is_damaged
 from delivery.errors import DeliveryError
 from delivery.exhaustion import EXHAUSTED, Resource, exhausted_resource
@@ -42,12 +43,20 @@ def wanted_streams(settings: Settings) -> StreamConfig:
 class DependencyUnavailable(Exception):
     """A configured server cannot be used; the message names setting, host, cause and remedy."""
 
-    def __init__(self, setting: str, url: SecretStr, error: BaseException, *, fallback: str) -> None:
+    def __init__(
+        self,
+        setting: str,
+        url: SecretStr,
+        error: BaseException,
+        *,
+        fallback: str,
+        remedy: str = "start that server or correct the URL",
+    ) -> None:
         places = ", ".join(_host(one) for one in url.get_secret_value().split(","))
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         super().__init__(
             f"{setting} = {places} (DOVECOTE_{setting.upper()}): {why}. "
-            f"Start that server or correct the URL; without it {fallback}"
+            f"To continue, {remedy}; without the setting {fallback}"
         )
 
 
@@ -186,7 +195,12 @@ def _configured_unusable(configured: SecretStr, error: Exception) -> Exception:
     url = configured.get_secret_value()
     if make_url(url).get_backend_name() == "sqlite":
         return DatabaseFileUnusable(url, str(error).splitlines()[0], "correct the path or its permissions")
-    return DependencyUnavailable("database_url", configured, error, fallback="a SQLite file is used")
+    fallback = "a SQLite file is used"
+    if lacks_privilege(error):
+        return DependencyUnavailable(
+            "database_url", configured, error, fallback=fallback, remedy=PRIVILEGE_REMEDY
+        )
+    return DependencyUnavailable("database_url", configured, error, fallback=fallback)
 
 
 class ListenFailed(Exception):

@@ -31,6 +31,8 @@ class Status:
 
     current: str | None
     head: str
+    may_create_tables: bool = True
+    """Whether the user of the database may create tables; a SQLite file has no users."""
 
     @property
     def up_to_date(self) -> bool:
@@ -71,7 +73,13 @@ def _read_status(connection: Connection) -> Status:
 
     head = ScriptDirectory.from_config(configuration()).get_current_head()
     current = MigrationContext.configure(connection).get_current_revision()
-    return Status(current=current, head=head or "")
+    return Status(current=current, head=head or "", may_create_tables=_may_create_tables(connection))
+
+
+def _may_create_tables(connection: Connection) -> bool:
+    if connection.dialect.name != "postgresql":
+        return True
+    return bool(connection.scalar(text("SELECT has_schema_privilege(current_schema(), 'CREATE')")))
 
 
 def _use_one_transaction(engine: AsyncEngine) -> None:

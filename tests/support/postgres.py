@@ -117,6 +117,15 @@ class PostgresCluster:
             connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY".encode())
         return f"postgresql+psycopg://dovecote@/{name}?host={self._folder}"
 
+    def create_user(self, url: str, options: str = "") -> str:
+        """Return the URL of a database for a new user, which has no rights but to connect."""
+        user = f"user_{uuid.uuid4().hex[:12]}"
+        with psycopg.connect(
+            f"host={self._folder} user=dovecote dbname={_name(url)}", autocommit=True
+        ) as made:
+            made.execute(f"CREATE ROLE {user} LOGIN {options}".encode())
+        return url.replace("//dovecote@", f"//{user}@")
+
     def log_text(self) -> str:
         """Return what the server logged, such as deadlocks and unique violations."""
         return (self._folder / "log").read_text()

@@ -79,6 +79,7 @@ def _check_writable(path: Path, directory: Path) -> DoctorCheck:
 
 def check_database(settings: Settings) -> Iterator[DoctorCheck]:
     """Check that the database answers and has this version's schema."""
+    from delivery.database.postgres import PRIVILEGE_REMEDY
     from gateway.cli.database import database_status, translate_database_errors
     from gateway.infra.preflight import sqlite_file_problem
     from gateway.migrations import unknown_revision
@@ -95,6 +96,9 @@ def check_database(settings: Settings) -> Iterator[DoctorCheck]:
         return
     if left := _database_left_behind(settings, found):
         yield failed("database", f"no gateway has run on it, and {left} has data", LEFT_BEHIND_REMEDY)
+        return
+    if not (found.up_to_date or found.may_create_tables):
+        yield failed("database", "its user may create no tables in the schema", PRIVILEGE_REMEDY)
         return
     if found.current is None:
         yield passed("database", "none yet; `serve` creates it")

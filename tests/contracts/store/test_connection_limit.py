@@ -7,7 +7,6 @@ import asyncio
 import psycopg
 import pytest
 from sqlalchemy import text
-from sqlalchemy.engine import make_url
 
 from delivery.database.engine import Database, DatabaseUnavailable
 from postgres import PostgresCluster
@@ -18,11 +17,7 @@ LIMIT, CALLERS = 3, 40
 @pytest.fixture
 def limited(postgres: PostgresCluster) -> str:
     """The URL of a new database whose user may open three connections."""
-    url = make_url(postgres.create_database())
-    user = f"limited_{url.database}"
-    with connected(url.render_as_string()) as administrator:
-        administrator.execute(f"CREATE ROLE {user} LOGIN CONNECTION LIMIT {LIMIT}".encode())
-    return url.set(username=user).render_as_string()
+    return postgres.create_user(postgres.create_database(), f"CONNECTION LIMIT {LIMIT}")
 
 
 def connected(url: str) -> psycopg.Connection[tuple[object, ...]]:

@@ -228,7 +228,7 @@ async def test_a_sqlite_file_without_its_directory_is_explained(tmp_path: Path) 
         assert code == expected, output + errors
         assert "there is no directory /nope" in output + errors
         assert "create it for this user, or correct the path" in output + errors
-        assert "Start that server" not in errors
+        assert "start that server" not in errors
         assert "Exception in thread" not in errors
 
 
@@ -244,7 +244,7 @@ async def test_a_start_before_its_servers_is_one_that_a_supervisor_repeats(
     assert "Restart=always\n" in unit
     code, _output, errors = await run_to_end("serve", "--port", "0", "--data", "data", cwd=tmp_path)
     assert code == 1, errors
-    assert "Start that server or correct the URL" in errors
+    assert "start that server or correct the URL" in errors
     assert f"RestartPreventExitStatus={code}\n" not in unit
 
 
