@@ -32,15 +32,29 @@ class OutputFailed(CommandFailed):
 class _StandardOutput(io.FileIO):
     """The file descriptor of stdout."""
 
+    is_needed = True
+
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write; raises OutputFailed once, or BrokenPipeError. After that, all output is discarded."""
+        """Write; raises OutputFailed once, or BrokenPipeError. After that, all output is discarded.
+
+        Nothing is raised if the output is not needed.
+        """
         try:
             return super().write(data)
-        except BrokenPipeError:
-            raise
         except OSError as error:
+            if isinstance(error, BrokenPipeError) and self.is_needed:
+                raise
             discard_stdout()
-            raise OutputFailed(error) from None
+            if self.is_needed:
+                raise OutputFailed(error) from None
+            return memoryview(data).nbytes
+
+
+def do_without_stdout() -> None:
+    """Discard what cannot be written to stdout from now on: the command does more than print."""
+    raw = sys.stdout.buffer.raw if isinstance(sys.stdout.buffer, io.BufferedWriter) else None
+    if isinstance(raw, _StandardOutput):
+        raw.is_needed = False
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from gateway.cli.group import (
     local,
     require_no_problems,
 )
+from gateway.cli.standard_streams import do_without_stdout
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
@@ -86,6 +87,7 @@ def serve(
     ] = False,
 ) -> None:
     """Run the gateway until it is stopped."""
+    do_without_stdout()
     with _collection_deferred():
         _import_log()
         checked = check_settings(

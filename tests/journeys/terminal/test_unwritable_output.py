@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,22 @@ def test_a_gateway_needs_no_stdout(tmp_path: Path) -> None:
     assert run("serve", "--help", redirect=">&-", directory=tmp_path) == (0, "")
     code, errors = run("serve", "--help", redirect="> /dev/full", directory=tmp_path)
     assert (code, "the output cannot be written to stdout" in errors) == (1, True)
+
+
+@pytest.mark.parametrize("stdout", ["| true", "> /dev/full"])
+def test_a_gateway_runs_on_when_its_stdout_fails(stdout: str, tmp_path: Path) -> None:
+    """The address of the console is lost; the log is on stderr, and the gateway runs until it is stopped."""
+    words = (sys.executable, "-m", "gateway", "serve", "--data", str(tmp_path / "data"), "--port", "0")
+    command = ["bash", "-c", f'exec 3>&2; {{ "$@" 2>&3 3>&-; echo "exit code $?" >&3; }} {stdout}', "bash"]
+    env = environment_without_ours() | {"HOME": str(tmp_path)}
+    with subprocess.Popen([*command, *words], env=env, stderr=subprocess.PIPE, text=True) as started:
+        assert started.stderr is not None
+        lines = iter(started.stderr)
+        assert any(" ready " in line for line in lines)
+        os.kill(int((tmp_path / "data" / "lock").read_text()), signal.SIGTERM)
+        said = "".join(lines)
+    assert "gateway.stop_requested" in said
+    assert said.endswith("exit code 0\n")
 
 
 def test_a_closed_stderr_and_stdin_are_no_error(tmp_path: Path) -> None:
