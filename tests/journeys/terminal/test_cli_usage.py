@@ -146,7 +146,7 @@ def test_the_operators_key_is_for_accounts(run: Run, gateway: FakeGateway) -> No
 
 @pytest.mark.parametrize("kind", ["accounts", "agents", "channels"])
 def test_a_deletion_without_a_terminal_needs_consent(run: Run, gateway: FakeGateway, kind: str) -> None:
-    """What others depend on is deleted with --yes alone where nobody can be asked."""
+    """Without a terminal, what others depend on is deleted only with --yes."""
     asked = run(kind, "rm", "ada", "--url", gateway.url)
     assert (asked.exit_code, "pass --yes" in asked.stderr) == (2, True)
     assert not gateway.requests

@@ -25,6 +25,9 @@ pytestmark = [
     pytest.mark.timeout(240),
 ]
 
+WITH_PAGES = {"agents", "channels", "deliveries", "jobs", "streams", "turns", "workspaces"}
+"""The places whose rows have pages of their own."""
+
 READING = re.compile(r"^(Copy|Show|Hide|Read on|Try again|Newest|How to check|Notify me|\d)")
 """The beginnings of what a reader may press: nothing of it changes anything."""
 
@@ -80,14 +83,14 @@ async def test_nothing_is_offered_that_a_reader_may_not(gateway: FilledGateway, 
         page = view.page
         for name in PLACES:
             found[name] = await offered(page, f"{url}/#/{name}")
-            single = page.locator(f"main ul a[href^='#/{name}/']").first
-            if await single.count():
+            if name in WITH_PAGES:
+                single = page.locator(f"main ul a[href^='#/{name}/']").first
+                await expect(single).to_be_visible()
                 found[f"{name}/1"] = await offered(page, f"{url}/{await single.get_attribute('href')}")
         for conversation in (gateway.filled.report, gateway.filled.job, "new"):
             found[conversation] = await offered(page, f"{url}/#/inbox/{conversation}")
             await expect(page.get_by_text("This key lacks the scope")).to_be_visible()
         assert {place: texts for place, texts in found.items() if texts} == {}
-        assert len(found) > len(PLACES) + 6
         assert view.console_errors == []
 
 
