@@ -92,7 +92,11 @@ def document() -> dict[str, Any]:
             "webhook": {"address": "{url}", "parameters": {"url": {}}, "messages": {"event": event}},
         },
         "operations": {
-            "follow": {"action": "send", "channel": {"$ref": "#/channels/socket"}},
+            "follow": {
+                "action": "send",
+                "channel": {"$ref": "#/channels/socket"},
+                "messages": [{"$ref": f"#/channels/socket/messages/{name}"} for name in ("event", *messages)],
+            },
             "ask": {
                 "action": "receive",
                 "channel": {"$ref": "#/channels/socket"},

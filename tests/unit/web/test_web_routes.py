@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 from pydantic import TypeAdapter
 
+from gateway.web import asyncapi
 from gateway.web.compat.a2a.methods import METHODS
 from gateway.web.compat.mcp_tools import TOOLS
 from gateway.web.http.auth import (
@@ -148,6 +149,14 @@ def test_the_document_names_every_route_once() -> None:
     assert len(names) == len(set(names)) == sum(not route.hidden for route in ROUTES)
     text = json.dumps(DOCUMENT)
     assert all(f"#/components/schemas/{name}" in text for name in ("ProblemDetails", "TurnCreate", "Job"))
+
+
+def test_the_gateway_sends_no_frames_of_clients() -> None:
+    """An operation of the AsyncAPI document without a list of messages has all messages of its channel."""
+    described = asyncapi.document()
+    sent = {one["$ref"].rpartition("/")[2] for one in described["operations"]["follow"]["messages"]}
+    assert sent == described["channels"]["socket"]["messages"].keys() - {"received"}
+    assert {"event", "subscribed", "gap", "error"} <= sent
 
 
 def test_every_operation_may_refuse_the_size_of_a_request() -> None:
