@@ -41,6 +41,8 @@ MEDIA_TYPE = "application/problem+json"
 INTERNAL_ERROR = "internal error; the gateway's log has the details"
 OPENAI_PREFIX = "/v1/"
 """Paths below it also return errors in OpenAI's format."""
+JSON_RPC_PATHS = ("/a2a", "/mcp")
+"""Paths that also return errors in the format of JSON-RPC."""
 OPENAI_ANSWERS = ("/v1/chat/completions", "/v1/responses")
 """The paths at which agents answer in OpenAI's API, for clients that use another one."""
 REQUEST_ID = web.RequestKey("request_id", str)
@@ -251,7 +253,17 @@ def _to_response(request: web.Request, problem: HttpProblem) -> web.Response:
         problem.members["error"] = openai_error(problem)
         if problem.status == HTTPStatus.CONFLICT and "Retry-After" not in problem.headers:
             problem.headers |= NO_RETRY
+    if request.path in JSON_RPC_PATHS:
+        code = _JSON_RPC_CODES.get(problem.status, _JSON_RPC_SERVER_ERROR)
+        error = {"code": code, "message": problem.to_text()}
+        problem.members |= {"jsonrpc": "2.0", "id": None, "error": error}
     return problem.to_response()
+
+
+_JSON_RPC_CODES: Mapping[int, int] = {400: -32700, 422: -32600}
+"""Codes of https://www.jsonrpc.org/specification: the body is no JSON, or it is no request."""
+
+_JSON_RPC_SERVER_ERROR = -32000
 
 
 _OPENAI_CODES: Mapping[int, str] = {

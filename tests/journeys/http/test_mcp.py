@@ -164,6 +164,20 @@ async def test_other_methods_and_keys_are_refused(mcp_gateway: McpGateway) -> No
     assert accepted.status == 202
 
 
+@pytest.mark.parametrize("path", ["/mcp", "/a2a"])
+async def test_what_is_no_request_has_an_error_of_json_rpc(mcp_gateway: McpGateway, path: str) -> None:
+    """A client of JSON-RPC reads the reason in `error`, any other in the problem document."""
+    mine = mcp_gateway.mine
+    headers = {"Authorization": f"Bearer {mine.key}", "Content-Type": "application/json"}
+    for body, status, code in ((b"{", 400, -32700), (b"{}", 422, -32600), (b"[]", 422, -32600)):
+        async with mine.session.post(f"{mine.url}{path}", data=body, headers=headers) as response:
+            problem = await response.json()
+            assert (response.status, problem["status"]) == (status, status)
+        error = problem["error"]
+        assert (problem["jsonrpc"], problem["id"], error["code"]) == ("2.0", None, code)
+        assert error["message"].startswith(problem["detail"])
+
+
 async def test_prompts_are_commands_that_help_lists(mcp_gateway: McpGateway) -> None:
     """A message with the command of a prompt reaches the agent as the prompt, and `/help` names it."""
     async with mcp_gateway.client() as client:
