@@ -173,16 +173,12 @@ class InteractionClient(RestClient):
         self, application: str, token: str, parameters: MultipartParameters
     ) -> Coroutine[Any, Any, Any]:
         """Edit the message of the initial response."""
-        return self.request(_original("PATCH", application, token), json=parameters.payload)
-
-    def delete_original(self, application: str, token: str) -> Coroutine[Any, Any, Any]:
-        """Delete the message of the initial response."""
-        return self.request(_original("DELETE", application, token))
+        return self.request(_original(application, token), json=parameters.payload)
 
 
-def _original(method: str, application: str, token: str) -> Route:
+def _original(application: str, token: str) -> Route:
     where = "/webhooks/{webhook_id}/{webhook_token}/messages/@original"
-    return Route(method, where, webhook_id=application, webhook_token=token)
+    return Route("PATCH", where, webhook_id=application, webhook_token=token)
 
 
 def _timeout(seconds: float, *, has_files: bool = False) -> aiohttp.ClientTimeout:

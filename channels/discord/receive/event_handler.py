@@ -224,8 +224,6 @@ class EventHandler:
         await self._accept({**event, "d": await self._with_channel(raw)}, accept)
         if is_new:
             await self._record_accepted(raw, read=raw["channel_id"] in self._unread)
-            if self._is_own(raw) and "interaction_metadata" not in raw:
-                await self._deferred.delete_pending(raw["channel_id"])
 
     def _is_own(self, message: Raw) -> bool:
         return bool(mapping(message.get("author")).get("id") == self._bot.id)

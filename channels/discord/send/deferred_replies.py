@@ -3,17 +3,17 @@
 The deferred reply of `/ask` is filled by the next message to its conversation. Another command is answered by
 its own token, often while it is still being accepted; then the answer is also the acknowledgement.
 
-The token that fills a deferred reply is valid for fifteen minutes and is kept in memory only. The channel's
-state holds no secret: the channel, the command's id and, before the reply is filled, the nonce of the message
-that claims it. With these, a later process finds the deferred reply in the channel's history. If it is still
-"thinking", the bot deletes it with its own token; if it was filled, the answer is not sent again.
+The token that fills a deferred reply is valid for fifteen minutes and is kept among the channel's secrets,
+because another replica may send the answer. The channel's state holds no secret: the channel, the command's
+id and, before the reply is filled, the nonce of the message that claims it. With these, a later process finds
+the deferred reply in the channel's history. If it still "thinks" and has no token, such as that of another
+command, the bot deletes it with its own token; if it was filled, the answer is not sent again.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ from channels.discord.api import Api
 from channels.discord.send import rendering
 from channels.errors import ChannelError
 from channels.message import Address, Command, IgnoredUpdate, Message, Update
-from channels.port import ChannelState
+from channels.port import RECENT_PREFIX, ChannelState
 from channels.receiving.bounded_dict import BoundedDict
 
 TOKEN_SECONDS = 14 * 60.0
@@ -47,6 +47,7 @@ A prime spreads the ids, which grow by a power of two each millisecond.
 """
 
 PREFIX = "deferred/"
+TOKEN_PREFIX = f"{RECENT_PREFIX}deferred/"
 LOADING = 1 << 7
 PAGE = 50
 
@@ -110,21 +111,19 @@ def decode_note(note: str) -> DeferredReplyNote | None:
 
 
 class DeferredReplies:
-    """Pending deferred replies by conversation, and claimed ones by the claiming reply's key."""
+    """Pending deferred replies by channel, and claimed ones by the claiming reply's key."""
 
     def __init__(self, api: Api, state: ChannelState, clock: Callable[[], float] = time.time) -> None:
         self._api = api
         self._state = state
         self._clock = clock
-        self._pending = BoundedDict[str, deque[DeferredReply]](MAX_REPLIES)
         self._claimed = BoundedDict[str, DeferredReply](MAX_REPLIES)
         self._earlier: dict[str, DeferredReplyNote] = {}
         self._accepting: dict[str, InteractionInProgress] = {}
 
     async def load(self) -> None:
         """Read the deferred replies that another process stored."""
-        ours = {reply.interaction for replies in self._pending.values() for reply in replies}
-        ours |= {reply.interaction for reply in self._claimed.values()}
+        ours = {reply.interaction for reply in self._claimed.values()}
         for value in (await self._state.list(PREFIX)).values():
             stored = decode_note(value)
             if stored and stored.at > self._clock() - NOTE_SECONDS and stored.interaction not in ours:
@@ -132,9 +131,10 @@ class DeferredReplies:
 
     async def add(self, address: Address, *, application: str, interaction: str, token: str) -> None:
         """Add a deferred reply that the next message to this conversation fills."""
-        reply = DeferredReply(address, application, interaction, token, self._clock() + TOKEN_SECONDS)
-        waiting = self._pending.get(address.key, ())
-        self._pending[address.key] = deque((*waiting, reply), maxlen=MAX_NOTES)
+        reply = [address.encode(), application, interaction, token, self._clock() + TOKEN_SECONDS]
+        if self._state.secrets is not None:
+            name = f"{_tokens_of(rendering.channel_id_of(address))}{interaction:0>20}"
+            await self._state.secrets.set(name, json.dumps(reply))
         await self.record(address, interaction)
 
     async def on_acknowledged(self, decoded: Update | IgnoredUpdate, interaction: Mapping[str, Any]) -> None:
@@ -198,7 +198,7 @@ class DeferredReplies:
 
     async def claim(self, address: Address, key: str, nonce: str) -> DeferredReply | None:
         """Return the deferred reply for a message, the same one on every attempt."""
-        reply = self._claimed.get(key) or self._pop_pending(address.key)
+        reply = self._claimed.get(key) or await self._take_pending(rendering.channel_id_of(address))
         if reply is None or reply.until < self._clock():
             return None
         if key not in self._claimed:
@@ -208,18 +208,6 @@ class DeferredReplies:
                 DeferredReplyNote(channel=channel, interaction=reply.interaction, at=now, nonce=nonce)
             )
         return reply
-
-    async def delete_pending(self, channel: str) -> None:
-        """Delete a channel's deferred replies, because another process sent the answers."""
-        pending = [reply for replies in self._pending.values() for reply in replies]
-        for reply in [reply for reply in pending if rendering.channel_id_of(reply.address) == channel]:
-            self._pop_pending(reply.address.key)
-            delete = self._api.interactions.delete_original(reply.application, reply.token)
-            try:
-                await self._api.call(delete, name="delete deferred reply")
-            except ChannelError as error:
-                log.info("discord.deferred_reply_delete_failed", error=str(error))
-            await self.resolve(reply.interaction, channel)
 
     def delete_claim(self, key: str) -> None:
         """Drop the claim on a deferred reply that Discord no longer has."""
@@ -242,11 +230,11 @@ class DeferredReplies:
         return None
 
     async def delete_abandoned(self) -> None:
-        """Delete an earlier process's deferred replies that still "think"."""
+        """Delete an earlier process's deferred replies that still "think" and that no replica can fill."""
         await self.load()
         for note in list(self._earlier.values()):
             is_over = note.at < self._clock() - EXPIRED_SECONDS
-            if is_over and note.nonce:
+            if (is_over and note.nonce) or (not is_over and await self._is_pending(note)):
                 continue
             message = None if is_over else await self._find_message(note)
             if message is not None and _is_loading(message):
@@ -255,12 +243,22 @@ class DeferredReplies:
                 self._earlier.pop(note.interaction, None)
                 await self._set_state({note.slot: ""})
 
-    def _pop_pending(self, key: str) -> DeferredReply | None:
-        replies = self._pending.get(key)
-        reply = replies.popleft() if replies else None
-        if replies is not None and not replies:
-            del self._pending[key]
-        return reply
+    async def _take_pending(self, channel: str) -> DeferredReply | None:
+        """Take the first deferred reply of a channel that no replica has taken."""
+        secrets = self._state.secrets
+        try:
+            for name in await secrets.list(_tokens_of(channel)) if secrets else ():
+                stored = json.loads(await secrets.take(name) or "[]") if secrets else []
+                if stored and stored[-1] > self._clock():
+                    return DeferredReply(Address.decode(stored[0]), *stored[1:])
+        except RuntimeError as error:  # the answer is sent as a message of its own
+            log.warning("discord.deferred_reply_not_read", error=repr(error))
+        return None
+
+    async def _is_pending(self, note: DeferredReplyNote) -> bool:
+        secrets = self._state.secrets
+        names = await secrets.list(_tokens_of(note.channel)) if secrets else ()
+        return any(name.endswith(note.interaction) for name in names)
 
     async def _find_message(self, note: DeferredReplyNote) -> Mapping[str, Any] | None:
         """Return the message that a command's acknowledgement created."""
@@ -295,6 +293,10 @@ class DeferredReplies:
         except Exception as error:  # noqa: BLE001 - any error of the state's store
             log.warning("discord.channel_state_read_failed", error=repr(error))
             return ""
+
+
+def _tokens_of(channel: str) -> str:
+    return f"{TOKEN_PREFIX}{channel}/"
 
 
 def _messages(page: object) -> Iterator[Mapping[str, Any]]:

@@ -221,8 +221,8 @@ async def test_a_limit_while_reading_repeats_nothing(simulator: Simulator) -> No
     assert simulator.server.limits.refused > 0
 
 
-async def test_a_command_that_waited_through_a_restart_is_tidied(simulator: Simulator) -> None:
-    """Its "is thinking…" goes, and the answer is a message of the bot; no token is in the notes."""
+async def test_a_command_that_waited_through_a_restart_is_answered_in_its_place(simulator: Simulator) -> None:
+    """Its "is thinking…" stays until the answer replaces it; the token is among the secrets alone."""
     notes, recorder = MemoryChannelState(), UpdateRecorder()
     async with (
         open_connection(plugin, simulator.settings(), notes) as connection,
@@ -238,15 +238,17 @@ async def test_a_command_that_waited_through_a_restart_is_tidied(simulator: Simu
     assert not [note for note in notes.values.values() if asked.token in note]
     async with (
         open_connection(plugin, simulator.settings(), notes) as connection,
-        receiving(connection, UpdateRecorder()),
+        receiving(connection, again := UpdateRecorder()),
     ):
-        await simulator.wait_until(lambda: asked.original not in simulator.world.channel(CHAT).messages)
+        await simulator.say(CHAT, "I wait")
+        await again.wait(1)
         await connection.sender.send(reported.address, Reply(text="long", key="k"))
+    assert (asked.original or {})["content"] == "long"
     assert [post.text for post in simulator.messages()] == ["long"]
 
 
-async def test_a_place_is_tidied_when_another_replica_answers(simulator: Simulator) -> None:
-    """The answer went out by a process that does not hold the connection: nothing goes on "thinking"."""
+async def test_another_replica_fills_the_places_in_their_order(simulator: Simulator) -> None:
+    """The answers go out by a process that does not hold the connection; each is in its question's place."""
     notes, recorder = MemoryChannelState(), UpdateRecorder()
     async with (
         open_connection(plugin, simulator.settings(), notes) as holder,
@@ -254,16 +256,18 @@ async def test_a_place_is_tidied_when_another_replica_answers(simulator: Simulat
         receiving(holder, recorder),
     ):
         await wait_until_connected(simulator)
-        asked = await simulator.command(CHAT, "ask", "how long?")
-        await recorder.wait(1)
-        await wait_until_deferred(simulator, recorder, 2)
-        reported = recorder.updates[0]
-        assert isinstance(reported, Message)
-        await other.sender.send(reported.address, Reply(text="long", key="k"))
-        await wait_until_deferred(simulator, recorder, 3)
-    assert asked.original not in simulator.world.channel(CHAT).messages
-    assert [post.text for post in simulator.messages()] == ["long"]
-    assert not [note for name, note in notes.values.items() if name.startswith("deferred/") and note]
+        asked = []
+        for number, words in enumerate(("how long?", "how wide?"), 1):
+            asked.append(await simulator.command(CHAT, "ask", words, user=6 + number))
+            await recorder.wait(number)
+            await wait_until_deferred(simulator, recorder, number + 1)
+        for number, text in enumerate(("long", "wide")):
+            reported = recorder.updates[number]
+            assert isinstance(reported, Message)
+            sender = (other, holder)[number].sender
+            await sender.send(reported.address, Reply(text=text, key=text))
+    assert [(one.original or {})["content"] for one in asked] == ["long", "wide"]
+    assert [post.text for post in simulator.messages()] == ["long", "wide"]
 
 
 async def test_a_filled_place_is_not_filled_again_by_a_message(simulator: Simulator) -> None:
