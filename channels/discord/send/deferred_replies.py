@@ -132,9 +132,12 @@ class DeferredReplies:
     async def add(self, address: Address, *, application: str, interaction: str, token: str) -> None:
         """Add a deferred reply that the next message to this conversation fills."""
         reply = [address.encode(), application, interaction, token, self._clock() + TOKEN_SECONDS]
-        if self._state.secrets is not None:
-            name = f"{_tokens_of(rendering.channel_id_of(address))}{interaction:0>20}"
-            await self._state.secrets.set(name, json.dumps(reply))
+        name = f"{_tokens_of(rendering.channel_id_of(address))}{interaction:0>20}"
+        try:
+            if self._state.secrets is not None:
+                await self._state.secrets.set(name, json.dumps(reply))
+        except Exception as error:  # noqa: BLE001 - the answer is sent as a message of its own
+            log.warning("discord.deferred_reply_save_failed", error=repr(error))
         await self.record(address, interaction)
 
     async def on_acknowledged(self, decoded: Update | IgnoredUpdate, interaction: Mapping[str, Any]) -> None:
@@ -234,7 +237,8 @@ class DeferredReplies:
         await self.load()
         for note in list(self._earlier.values()):
             is_over = note.at < self._clock() - EXPIRED_SECONDS
-            if (is_over and note.nonce) or (not is_over and await self._is_pending(note)):
+            pending = {} if is_over else await self._list_pending(note.channel)
+            if (is_over and note.nonce) or any(name.endswith(note.interaction) for name in pending):
                 continue
             message = None if is_over else await self._find_message(note)
             if message is not None and _is_loading(message):
@@ -245,20 +249,27 @@ class DeferredReplies:
 
     async def _take_pending(self, channel: str) -> DeferredReply | None:
         """Take the first deferred reply of a channel that no replica has taken."""
-        secrets = self._state.secrets
-        try:
-            for name in await secrets.list(_tokens_of(channel)) if secrets else ():
-                stored = json.loads(await secrets.take(name) or "[]") if secrets else []
-                if stored and stored[-1] > self._clock():
-                    return DeferredReply(Address.decode(stored[0]), *stored[1:])
-        except RuntimeError as error:  # the answer is sent as a message of its own
-            log.warning("discord.deferred_reply_not_read", error=repr(error))
+        for name, value in (await self._list_pending(channel)).items():
+            stored = json.loads(value)
+            is_ours = await self._is_taken(name)
+            if is_ours and stored[-1] > self._clock():
+                return DeferredReply(Address.decode(stored[0]), *stored[1:])
         return None
 
-    async def _is_pending(self, note: DeferredReplyNote) -> bool:
-        secrets = self._state.secrets
-        names = await secrets.list(_tokens_of(note.channel)) if secrets else ()
-        return any(name.endswith(note.interaction) for name in names)
+    async def _is_taken(self, name: str) -> bool:
+        """Take a token; return whether no other replica has it."""
+        try:
+            return self._state.secrets is not None and await self._state.secrets.take(name) is not None
+        except Exception as error:  # noqa: BLE001 - the answer is sent as a message of its own
+            log.warning("discord.deferred_reply_not_read", error=repr(error))
+            return False
+
+    async def _list_pending(self, channel: str) -> Mapping[str, str]:
+        try:
+            return await self._state.secrets.list(_tokens_of(channel)) if self._state.secrets else {}
+        except Exception as error:  # noqa: BLE001 - the answer is sent as a message of its own
+            log.warning("discord.deferred_reply_not_read", error=repr(error))
+            return {}
 
     async def _find_message(self, note: DeferredReplyNote) -> Mapping[str, Any] | None:
         """Return the message that a command's acknowledgement created."""

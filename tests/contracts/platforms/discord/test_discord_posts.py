@@ -15,13 +15,14 @@ from channels.discord.send.sender import DiscordSender
 from channels.discord.settings import DiscordSettings
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
-from channels.message import ButtonPress, Command, Update
+from channels.message import Address, ButtonPress, Command, Message, Reply, Update
 from channels.port import WebhookRequest, WebhookResponse
-from channels.testing.memory_state import MemoryChannelState
+from channels.testing.memory_state import MemoryChannelSecrets, MemoryChannelState
 from egress.guard import TRUSTED
 
 CHAT = 4004
 COMMAND = {"type": 2, "data": {"name": "status"}}
+QUESTION = {"type": 2, "data": {"name": "ask", "options": [{"name": "q", "type": 3, "value": "how long?"}]}}
 PRESS = {"type": 3, "data": {"custom_id": "yes"}, "message": {"id": "5"}}
 
 
@@ -29,7 +30,7 @@ class PostedBot:
     """A bot in interactions mode whose clock the test moves; it answers while it accepts."""
 
     def __init__(self, simulator: Simulator, settings: DiscordSettings, api: Api, bot: Any) -> None:
-        state = MemoryChannelState()
+        state = self.state = MemoryChannelState()
         deferred = DeferredReplies(api, state, clock=lambda: self.now)
         self._simulator = simulator
         self._sender = DiscordSender(api, deferred, bot=bot)
@@ -39,12 +40,18 @@ class PostedBot:
         self.is_stored = True
 
     async def _accept(self, update: Update) -> None:
+        if isinstance(update, Message):
+            return
         assert isinstance(update, ButtonPress | Command)
         self.now += self.seconds_before
         await self._sender.reply_privately(update, "all is well")
         self.now += self.seconds_after
         if not self.is_stored:
             raise OSError("no space left on device")
+
+    async def say(self, text: str) -> None:
+        """Send a message to the channel."""
+        await self._sender.send(Address(channel="chn", room=str(CHAT)), Reply(text=text, key=text))
 
     async def post(self, fields: Mapping[str, Any]) -> tuple[WebhookResponse, Any]:
         """Post an interaction; returns the response and the interaction that Discord stored."""
@@ -121,3 +128,26 @@ async def test_a_command_that_was_not_stored_is_not_answered(simulator: Simulato
     response, _ = await bot.post(COMMAND)
     assert response.status == 503
     assert calls(simulator) == []
+
+
+class LostSecrets(MemoryChannelSecrets):
+    """A store of secrets that does not answer."""
+
+    async def set(self, name: str, secret: str | None) -> None:
+        """Fail."""
+        raise OSError("no connection")
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = 200) -> Mapping[str, str]:
+        """Fail."""
+        raise OSError("no connection")
+
+
+async def test_a_question_is_acknowledged_and_answered_without_a_store_of_tokens(
+    simulator: Simulator, bot: PostedBot
+) -> None:
+    """The command was stored already; its answer is a message of its own."""
+    bot.state.secrets = LostSecrets()
+    response, _ = await bot.post(QUESTION)
+    await bot.say("long")
+    assert (response.status, json.loads(response.body)["type"]) == (200, 5)
+    assert [one.text for one in simulator.messages()] == ["long"]
