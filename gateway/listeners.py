@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import structlog
@@ -20,6 +20,7 @@ from gateway.accounts.stream_tickets import StreamTickets
 from gateway.accounts.vault import Secret
 from gateway.environments.quotas import load_quotas
 from gateway.infra.backing_services import BackingServices
+from gateway.infra.data_dir import remove_at_end
 from gateway.infra.preflight import ListenFailed
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.observability.disk import ANSWER_SECONDS, DiskProbe
@@ -67,8 +68,7 @@ async def open_listeners(
     finally:
         await runner.cleanup()
         await callbacks.cleanup()
-        with suppress(FileNotFoundError):
-            (backing.settings.data_dir / "url").unlink()
+        remove_at_end(backing.settings.data_dir / "url")
 
 
 async def _listen(backing: BackingServices, runner: web.AppRunner) -> str:

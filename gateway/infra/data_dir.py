@@ -6,6 +6,7 @@ import fcntl
 import os
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -98,6 +99,15 @@ def kind_problems(directory: Path) -> list[str]:
 def _is_ours(directory: Path) -> bool:
     """Return whether a gateway has used the directory, or it is unused."""
     return (directory / "lock").exists() or {path.name for path in directory.iterdir()} <= {"lost+found"}
+
+
+def remove_at_end(path: Path) -> None:
+    """Remove a file that is of use while a gateway runs.
+
+    On a disk that only reads now the file stays, and the next start replaces it.
+    """
+    with suppress(OSError):
+        path.unlink()
 
 
 class DataDirBusy(RuntimeError):

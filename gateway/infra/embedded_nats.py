@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from delivery.background import log_errors
-from gateway.infra.data_dir import DataDirLock
+from gateway.infra.data_dir import DataDirLock, remove_at_end
 from gateway.infra.nats_probe import stores_messages
 
 _log = structlog.get_logger(__name__)
@@ -122,7 +122,7 @@ class EmbeddedNats:
             self._send_signal(signal.SIGKILL)
             await self._supervision
         for name in ("server.conf", _BOOT_FILE):
-            (self._directory / name).unlink(missing_ok=True)
+            remove_at_end(self._directory / name)
 
     def _send_signal(self, number: signal.Signals) -> None:
         if self._child is not None and self._child.returncode is None:

@@ -44,6 +44,11 @@ class _LogFile(RotatingFileHandler):
         except OSError:  # the directory is closed to us now
             return False
 
+    def close(self) -> None:
+        """Close the file; what could not be written before is tried once more, and is lost."""
+        with suppress(OSError):
+            super().close()
+
     def _open(self) -> TextIOWrapper:
         Path(self.baseFilename).parent.mkdir(mode=0o700, exist_ok=True)
         return super()._open()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
@@ -174,3 +175,13 @@ def _supervisor_below(directory: Path) -> int:
 def _has_no_children(process: int) -> bool:
     children = Path(f"/proc/{process}/task/{process}/children")
     return not children.exists() or not children.read_bytes().strip()
+
+
+@pytest.mark.parametrize("name", ["url", "nats/server.conf"])
+async def test_a_file_that_cannot_be_removed_is_no_error_at_the_end(name: str, tmp_path: Path) -> None:
+    """A gateway ends as usual on a disk that only reads; a directory cannot be removed like a file either."""
+    gateway = await GatewayProcess(tmp_path / "data").start()
+    place = tmp_path / "data" / name
+    place.unlink()
+    place.mkdir()
+    assert await gateway.kill(signal.SIGTERM) == 0

@@ -37,6 +37,14 @@ def test_the_log_is_bounded_and_keeps_no_secret(tmp_path: Path) -> None:
     assert (kept[-1]["level"], kept[-1]["logger"]) == ("info", "part")
 
 
+def test_a_disk_without_space_is_no_error_at_the_end(tmp_path: Path) -> None:
+    """A gateway whose log cannot be written is stopped like any other."""
+    log_path(tmp_path).parent.mkdir()
+    log_path(tmp_path).symlink_to("/dev/full")
+    with logged_to_file(tmp_path, limit=8000):
+        logging.getLogger("part").warning("a line")
+
+
 def test_nothing_is_written_without_a_limit(tmp_path: Path) -> None:
     """0 means no log in the data directory."""
     with logged_to_file(tmp_path, limit=0):
