@@ -1,4 +1,4 @@
-"""Recognise that a resource of the machine is used up, from the error of any library that needed it."""
+"""Recognise from the error of any library which resource of the machine it lacked, such as disk space."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from pathlib import Path
 
 
 class Resource(StrEnum):
-    """What can be used up; the value is its name for people."""
+    """What can be used up or fail; the value is its name for people."""
 
     DISK = "disk"
+    WRITABLE_DISK = "writable disk"
     OPEN_FILES = "open files"
 
 
 EXHAUSTED = {
     Resource.DISK: "the disk is full; an operator must free space",
+    Resource.WRITABLE_DISK: "the disk fails or is read-only; an operator must make it writable",
     Resource.OPEN_FILES: "the limit of open files is reached; an operator must raise it (ulimit -n)",
 }
 """What happened and the remedy, for responses and logs."""
@@ -25,6 +27,8 @@ EXHAUSTED = {
 _ERRNO = {
     errno.ENOSPC: Resource.DISK,
     errno.EDQUOT: Resource.DISK,
+    errno.EROFS: Resource.WRITABLE_DISK,
+    errno.EIO: Resource.WRITABLE_DISK,
     errno.EMFILE: Resource.OPEN_FILES,
     errno.ENFILE: Resource.OPEN_FILES,
 }
@@ -57,6 +61,8 @@ def _resource_of(error: BaseException) -> Resource | None:
     code = getattr(error, "sqlite_errorcode", None)
     if code in _SQLITE_DISK or getattr(error, "sqlstate", None) == _POSTGRES_DISK_FULL:
         return Resource.DISK
+    if code is not None and code & 0xFF == sqlite3.SQLITE_IOERR:
+        return Resource.WRITABLE_DISK
     if code is not None and code & 0xFF == sqlite3.SQLITE_CANTOPEN and not can_open_files():
         return Resource.OPEN_FILES
     return None

@@ -254,7 +254,7 @@ def describe_damage(settings: Settings, error: BaseException) -> str | None:
 
 
 def describe_exhaustion(settings: Settings, error: BaseException) -> str | None:
-    """Return what an operator does about a full disk or too few open files, or None if it is neither."""
+    """Return what an operator does about a disk or too few open files, or None if the error is another."""
     resource = exhausted_resource(error) if isinstance(error, OSError) else None
     if resource is None:
         return None

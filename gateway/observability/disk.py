@@ -91,7 +91,8 @@ def _probe(directories: Sequence[Path], read_free: Callable[[Path], int]) -> Dis
             _write(directory)
             free = read_free(directory)
         except OSError as error:
-            resource = exhausted_resource(error) or Resource.DISK
+            files = exhausted_resource(error) is Resource.OPEN_FILES
+            resource = Resource.OPEN_FILES if files else Resource.DISK
             reason = os.strerror(error.errno) if error.errno else "unknown error"
             result[resource] = f"{_STATES[resource]}: {reason}"
             continue
@@ -101,8 +102,8 @@ def _probe(directories: Sequence[Path], read_free: Callable[[Path], int]) -> Dis
     return DiskState(resources=result, is_low=is_low)
 
 
-_OK = dict.fromkeys(Resource, "ok")
 _STATES = {Resource.DISK: "cannot be used", Resource.OPEN_FILES: "none can be opened"}
+_OK = dict.fromkeys(_STATES, "ok")
 
 
 def _write(directory: Path) -> None:

@@ -16,9 +16,10 @@ from gateway.config.setting_types import Role
 from gateway.observability.disk import LOW_BELOW_BYTES, REUSE_SECONDS, DiskProbe, DiskState
 from gateway.observability.readiness import assess
 
+OK = {Resource.DISK: "ok", Resource.OPEN_FILES: "ok"}
 HEALTHY: dict[str, Any] = {
     "database": "ok",
-    "resources": dict.fromkeys(Resource, "ok"),
+    "resources": OK,
     "broker": "ok",
     "channels_loaded": True,
     "is_disk_low": False,
@@ -73,7 +74,7 @@ async def test_a_directory_that_takes_no_write_is_reported_and_probed_again_late
     directory.mkdir()
     assert (await probe.run()).resources[Resource.DISK] == missing
     now[0] += REUSE_SECONDS * 2
-    assert (await probe.run()).resources == dict.fromkeys(Resource, "ok")
+    assert (await probe.run()).resources == OK
     assert list(directory.iterdir()) == []
 
 
@@ -107,7 +108,7 @@ async def test_a_mount_that_does_not_return_is_reported(tmp_path: Path) -> None:
         assert (await probe.run()).resources[Resource.OPEN_FILES] == "ok"
     finally:
         returned.set()
-    while (await probe.run()).resources != dict.fromkeys(Resource, "ok"):
+    while (await probe.run()).resources != OK:
         continue
     assert attempts == [tmp_path]
 
@@ -115,13 +116,19 @@ async def test_a_mount_that_does_not_return_is_reported(tmp_path: Path) -> None:
 async def test_little_space_is_reported(tmp_path: Path) -> None:
     """The least of the disks counts."""
     probe = DiskProbe([tmp_path, tmp_path], read_free=lambda _directory: LOW_BELOW_BYTES - 1)
-    assert (await probe.run()) == DiskState(resources=dict.fromkeys(Resource, "ok"), is_low=True)
+    assert (await probe.run()) == DiskState(resources=OK, is_low=True)
     assert not (await DiskProbe([tmp_path], read_free=lambda _directory: LOW_BELOW_BYTES).run()).is_low
 
 
 def test_an_exhausted_resource_is_found_behind_other_errors() -> None:
     """The cause may be chained, or be SQLite's own code; other errors name no resource."""
-    for number, resource in ((errno.ENOSPC, Resource.DISK), (errno.EMFILE, Resource.OPEN_FILES)):
+    causes = {
+        errno.ENOSPC: Resource.DISK,
+        errno.EROFS: Resource.WRITABLE_DISK,
+        errno.EIO: Resource.WRITABLE_DISK,
+        errno.EMFILE: Resource.OPEN_FILES,
+    }
+    for number, resource in causes.items():
         wrapped = RuntimeError("wrapped")
         wrapped.__cause__ = OSError(number, "cause")
         assert exhausted_resource(wrapped) is resource
@@ -129,6 +136,9 @@ def test_an_exhausted_resource_is_found_behind_other_errors() -> None:
     full = sqlite3.OperationalError("database or disk is full")
     full.sqlite_errorcode = sqlite3.SQLITE_FULL
     assert exhausted_resource(full) is Resource.DISK
+    failed = sqlite3.OperationalError("disk I/O error")
+    failed.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+    assert exhausted_resource(failed) is Resource.WRITABLE_DISK
     absent = sqlite3.OperationalError("unable to open database file")
     absent.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
     assert exhausted_resource(absent) is None

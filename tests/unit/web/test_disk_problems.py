@@ -1,4 +1,4 @@
-"""A full disk is the documented 503 of every request, also of one that writes to a workspace."""
+"""A disk that cannot be written is the documented 503 of every request, also of a write to a workspace."""
 
 from __future__ import annotations
 
@@ -17,13 +17,21 @@ async def fail(number: int) -> None:
     raise OSError(number, os.strerror(number))
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-async def test_a_write_to_a_full_workspace_is_unavailable(number: int) -> None:
-    """The path of the request is not wrong: 503 says that the disk is full, and when to try again."""
+@pytest.mark.parametrize(
+    ("number", "resource"),
+    [
+        (errno.ENOSPC, Resource.DISK),
+        (errno.EDQUOT, Resource.DISK),
+        (errno.EROFS, Resource.WRITABLE_DISK),
+        (errno.EIO, Resource.WRITABLE_DISK),
+    ],
+)
+async def test_a_write_that_the_disk_refuses_is_unavailable(number: int, resource: Resource) -> None:
+    """The path of the request is not wrong: 503 says what the disk lacks, and when to try again."""
     with pytest.raises(OSError, match=os.strerror(number)) as raised:
         await translate_errors(fail(number))
     problem = translate_error(raised.value)
-    assert (problem.status, problem.detail) == (503, EXHAUSTED[Resource.DISK])
+    assert (problem.status, problem.detail) == (503, EXHAUSTED[resource])
     assert "Retry-After" in problem.headers
 
 

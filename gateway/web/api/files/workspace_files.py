@@ -92,7 +92,7 @@ async def delete_workspace(context: WebContext, account: str, workspace: str) ->
 async def translate_errors(operation: Awaitable[Result]) -> Result:
     """Await the store, and translate its errors into HTTP problems.
 
-    The OSError of a full disk is raised as it is: every request gets the same 503 for it.
+    The OSError of a disk that cannot be written is raised as it is: every request gets the same 503 for it.
     """
     try:
         return await operation
