@@ -58,8 +58,12 @@ strays() {
   kin "" -1
 }
 
-# clear_task KEY: end what is left of it, and all strays when nobody else is here.
+# clear_task KEY: end what is left of it, and all strays when nobody else is here. Of a program of ours, in mode `keep`,
+# only what carries its mark is ended: the supervisors that it has started live on.
 clear_task() {
+  case $1 in
+    keep-*) kill_members "$1" none; return ;;
+  esac
   kill_members "$1" -1 || return 1
   rounds=0
   while [ "$rounds" -lt 200 ]; do

@@ -77,7 +77,7 @@ class ExecSandbox:
             await asyncio.wait({execution})
             output = execution.result()
         except BaseException:  # cancelled, or the connection broke: kill the command's processes
-            await self._clean_up(key, execution)
+            await self._clean_up(key, execution, sweep=sweep)
             raise
         return parse_result(output, command, int((time.monotonic() - started) * 1000))
 
@@ -110,12 +110,12 @@ class ExecSandbox:
             "DOVECOTE_WORKSPACE": self.mount,
         }
 
-    async def _clean_up(self, key: str, execution: asyncio.Task[bytes]) -> None:
+    async def _clean_up(self, key: str, execution: asyncio.Task[bytes], *, sweep: bool) -> None:
         """Kill a command's remaining processes until its exec has ended too.
 
         In an instance that does not answer, the command's own time-out ends it.
         """
-        text = f"{program('jobs.sh')}\nended={key}\n{program('clean.sh')}"
+        text = f"{program('jobs.sh')}\nended={key}\nkin={'-1' if sweep else ''}\n{program('clean.sh')}"
         deadline = asyncio.get_running_loop().time() + CLEANUP_SECONDS
         while asyncio.get_running_loop().time() < deadline:
             cleaning = asyncio.create_task(self.exec(text, stdin=b"", timeout=CLEANUP_SECONDS))

@@ -12,7 +12,7 @@ from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest
 from sandbox.port import Feature, Provider, Sandbox
 from sandbox.testing.processes import other_process_program, processes_with
 from sandbox.testing.rig import TOKEN, ProviderRig
-from sandbox.testing.waiting import wait_for_job, wait_for_output
+from sandbox.testing.waiting import TIMEOUT_SECONDS, wait_for_job, wait_for_output
 
 needs_jobs = pytest.mark.usefixtures("declares_jobs")
 
@@ -62,6 +62,24 @@ class JobContract:
         await sandbox.spawn(job)
         assert await sandbox.read("runs", limit=100) == b"once\n"
         assert (await sandbox.report("job_2")).state is BackgroundJobState.UNKNOWN
+
+    @needs_jobs
+    async def test_a_start_that_is_cancelled_leaves_its_job_alone(
+        self, sandbox: Sandbox, sleep_seconds: str
+    ) -> None:
+        """A caller that is cancelled while its job starts, and that repeats the start, has one that runs."""
+        for number in range(4):
+            job = BackgroundJob(id=f"job_{number}", token=TOKEN, script=f"sleep {sleep_seconds}")
+            starting = asyncio.ensure_future(sandbox.spawn(job))
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                while not starting.done() and not processes_with(f"sleep\x00{sleep_seconds}"):  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            starting.cancel()
+            await asyncio.wait({starting})
+            await sandbox.spawn(job)
+            assert (await sandbox.report(job.id)).state is BackgroundJobState.RUNNING
+            await sandbox.stop(job.id)
+        assert processes_with(sleep_seconds) == []
 
     @needs_jobs
     async def test_a_jobs_output_is_its_end(self, sandbox: Sandbox) -> None:

@@ -5,6 +5,7 @@
 #   rests       there if the job does not keep the box awake
 #   exit        the exit code, put there whole when nothing of the job lives any more
 # What belongs to a job carries DOVECOTE_TASK=KEY in its environment, or is of its session, or descends from either.
+# What looks after it carries DOVECOTE_TASK=supervisor-KEY.
 
 # field PID N: the N-th word of a process's status after its name (state 1, parent 2, session 4, start 20).
 field() {
@@ -24,7 +25,8 @@ life() {
   printf %s:%s "$kernel" "$(field 1 20)"
 }
 
-# members KEY SESSION: the live processes of a job, this shell never among them.
+# members KEY SESSION: the live processes of a job, this shell never among them. With `none` as the session only those
+# with the mark: a program of ours ends without the supervisors that it has started.
 members() {
   found=" "
   self=$$
@@ -33,7 +35,7 @@ members() {
     file=${file#/proc/}
     case ${file%/environ} in $$ | "$self") ;; *) found="$found${file%/environ} " ;; esac
   done
-  kin "$1" "$2"
+  [ "$2" = none ] || kin "$1" "$2"
   living=
   for one in $found; do
     [ -n "$(field "$one" 1)" ] && living="$living $one"

@@ -25,6 +25,8 @@ out=$!
 err=$!
 setsid env -i "$@" DOVECOTE_TASK="$key" bash -c "$script" bash <&3 3<&- >"$d/1" 2>"$d/2" &
 main=$!
+kin=$main
+[ -n "$sweeping" ] || kin=none
 (
   exec </dev/null >/dev/null 2>&1 3<&-
   # The trap comes before the timer: the command may end at once. Before the timer, $! is of the outer shell.
@@ -33,7 +35,7 @@ main=$!
   sleep "$seconds" &
   wait "$!"
   : >"$d/late"
-  kill_members "$key" "$main"
+  kill_members "$key" "$kin"
 ) &
 watch=$!
 wait "$main"

@@ -7,7 +7,7 @@ if [ -L "$d/started" ]; then
   exit 0
 fi
 cat >"$d/order.$$" || exit 1
-setsid sh -c "$supervisor" supervisor "$d" "$d/order.$$" </dev/null >/dev/null 2>"$d/trouble" &
+DOVECOTE_TASK=supervisor-$key setsid sh -c "$supervisor" supervisor "$d" "$d/order.$$" </dev/null >/dev/null 2>"$d/trouble" &
 rounds=0
 while [ "$rounds" -lt 500 ]; do
   [ -L "$d/started" ] && echo started && exit 0
