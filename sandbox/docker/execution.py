@@ -124,6 +124,12 @@ class Execution:
                 raise SandboxGone("the engine did not report the command's exit code")
             await asyncio.sleep(_POLL_SECONDS)
 
+    async def disconnect(self) -> None:
+        """End the connection and wait a short while until the process, which watches it, has ended too."""
+        await self.close()
+        with contextlib.suppress(SandboxError):
+            await self.exit_code()
+
     async def close(self) -> None:
         """Release the connection."""
         await self._stream.close()

@@ -137,10 +137,17 @@ class ContainerHandle:
                 await execution.close()
 
     async def _kill_remaining(self, task: str, execution: Execution) -> None:
-        """Kill a run's remaining processes by its mark, else all in the container, else the container."""
+        """Kill a run's remaining processes by its mark, else all in the container, else the container.
+
+        A run that has all process slots of the container leaves none for the cleanup. It first loses its
+        connection: `run.sh` then kills its session and all below it without another process.
+        """
         await execution.wait_started()
         if await self._sweep(task) or task.startswith("keep-"):
             return  # a program of ours ends by itself
+        await execution.disconnect()
+        if await self._sweep(task):
+            return
         await self.engine.signal(self.sandbox_id, "SIGUSR1")
         if await self._sweep(task):
             return

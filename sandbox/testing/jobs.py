@@ -12,7 +12,7 @@ from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest
 from sandbox.port import Feature, Provider, Sandbox
 from sandbox.testing.processes import other_process_program, processes_with
 from sandbox.testing.rig import TOKEN, ProviderRig
-from sandbox.testing.waiting import TIMEOUT_SECONDS, wait_for_job, wait_for_output
+from sandbox.testing.waiting import TIMEOUT_SECONDS, until, wait_for_job, wait_for_output
 
 needs_jobs = pytest.mark.usefixtures("declares_jobs")
 
@@ -51,6 +51,26 @@ class JobContract:
         late = await sandbox.run(ExecRequest(script="setsid sleep 40 & sleep 40", timeout=0.5))
         assert late.timed_out
         await sandbox.write("go", b"")
+        assert (await wait_for_job(sandbox, "job_1")).exit_code == 6
+
+    @needs_jobs
+    async def test_a_command_with_too_many_processes_leaves_a_job_alone(
+        self, sandbox: Sandbox, sleep_seconds: str
+    ) -> None:
+        """A command that starts more processes than the limit allows, and times out, ends alone."""
+        script = "mkfifo go; echo begun; read -r line <go; exit 6"
+        await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=script))
+        await wait_for_output(sandbox, "job_1", b"begun")
+        many = f"for one in $(seq 100); do sleep {sleep_seconds} & done; wait"
+        late = await sandbox.run(ExecRequest(script=many, timeout=2))
+        assert not late.ok
+        assert processes_with(f"sleep\x00{sleep_seconds}") == []
+        assert (await sandbox.report("job_1")).state is BackgroundJobState.RUNNING
+
+        async def has_room() -> bool:
+            return (await sandbox.run(ExecRequest(script="echo on >go"))).ok
+
+        await until(has_room)  # the ended processes count against the limit until they are reaped
         assert (await wait_for_job(sandbox, "job_1")).exit_code == 6
 
     @needs_jobs
