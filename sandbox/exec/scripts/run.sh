@@ -16,7 +16,17 @@ mkfifo "$d/1" "$d/2"
 keep() {
   exec <"$1" >"$2" 2>/dev/null 3<&-
   head -c "$((limit + 1))"
-  exec cat >/dev/null
+  cat >/dev/null
+  : >"$1.read"
+}
+
+# Kill who can write to the pipes of this run. Those who keep its output have them as their stdin.
+kill_writers() {
+  for file in /proc/[0-9]*/fd/[1-9]*; do
+    [ "$file" -ef "$d/1" ] || [ "$file" -ef "$d/2" ] || continue
+    file=${file#/proc/}
+    case ${file%%/*} in "$out" | "$err") ;; *) kill -KILL "${file%%/*}" 2>/dev/null ;; esac
+  done
 }
 
 (keep "$d/1" "$d/out") &
@@ -42,6 +52,14 @@ wait "$main"
 code=$?
 kill "$watch" 2>/dev/null
 [ -n "$sweeping" ] && kill_members "$key" "$main"
+# Who has left and has no mark any more may still hold the output open, and is found by that.
+rounds=0
+while [ -n "$sweeping" ] && [ "$rounds" -lt 300 ] && ! { [ -e "$d/1.read" ] && [ -e "$d/2.read" ]; }; do
+  rounds=$((rounds + 1))
+  [ "$rounds" -lt 50 ] && continue
+  kill_writers
+  rest 0.02
+done
 wait "$out" "$err" "$watch"
 late=no
 [ -e "$d/late" ] && late=yes && code=137

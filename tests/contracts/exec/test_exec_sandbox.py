@@ -115,6 +115,20 @@ async def test_what_a_command_leaves_behind_dies_with_it(exec_sandbox: ExecSandb
     os.kill(left[0], 9)
 
 
+@pytest.mark.parametrize(("ending", "code"), [("sleep 30", 137), ("exit 3", 3)])
+async def test_what_cleared_its_environment_ends_too_if_it_holds_the_output(
+    exec_sandbox: ExecSandbox, ending: str, code: int
+) -> None:
+    """A process that left, and has no mark, is found by the output that it holds open: no result waits."""
+    seconds = unique_sleep_seconds()
+    script = f"echo begun; (env -i setsid sleep {seconds} &); {ending}"
+    async with asyncio.timeout(25):
+        result = await exec_sandbox.run(ExecRequest(script=script, timeout=2))
+    assert (result.exit_code, result.timed_out) == (code, code == 137)
+    assert result.stdout == b"begun\n"
+    assert processes_with(f"sleep\x00{seconds}") == []
+
+
 async def test_cancelling_leaves_no_orphan(exec_sandbox: ExecSandbox) -> None:
     """When the caller is cancelled everything is dead before the cancellation arrives."""
     nap = unique_sleep_seconds()
