@@ -31,4 +31,6 @@ def _refusal(words: str, permission: str, detail: str) -> ChannelError:
         return NotPermitted(permission, f"{detail}: grant the app {permission}; accept it where installed")
     if "suspended" in words:
         return NotPermitted("installation", f"{detail}: unsuspend the app's installation")
+    if "is locked" in words:
+        return NotPermitted("conversation", f"{detail}: unlock the conversation")
     return Rejected(detail)

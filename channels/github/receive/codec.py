@@ -26,6 +26,7 @@ from channels.message import (
     QuotedMessage,
     RoomKind,
     RoomMigrated,
+    RoomReopened,
     Update,
 )
 from channels.receiving.descriptions import describe_code
@@ -47,13 +48,13 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
     """Decode one event."""
     event, payload = clean(mapping(update).get("event")), mapping(mapping(update).get("payload"))
     key = clean(mapping(update).get("delivery"))
-    room = clean(mapping(payload.get("repository")).get("full_name"))
+    here = Address(channel=channel, room=clean(mapping(payload.get("repository")).get("full_name")))
     if event.startswith("installation") and key:
         return _permitted(payload, key=key, channel=channel)
-    if not key or not room:
+    if not key or not here.room:
         return IgnoredUpdate(reason="an event without a delivery id or a repository")
-    if event == "repository":
-        return _moved(payload, room, key=key, channel=channel)
+    if event == "repository" or payload.get("action") == "unlocked":
+        return _room_change(payload, here, key=key)
     about, action = SUBJECTS.get(event), payload.get("action")
     text = mapping(payload.get(about.field)) if about else {}
     if not about or not text or not isinstance(action, str) or action not in _ACTIONS:
@@ -61,7 +62,7 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
     changes = mapping(payload.get("changes"))
     if "old_issue" in changes or (_ACTIONS[action] and "body" not in changes):
         return IgnoredUpdate(reason="an edit or a transfer that leaves the text as it was")
-    return _message(about, payload, text, Address(channel=channel, room=room), key=key, bot=bot)
+    return _message(about, payload, text, here, key=key, bot=bot)
 
 
 def _message(
@@ -131,16 +132,18 @@ def _extras(about: Subject, owner: Mapping[str, Any], text: Mapping[str, Any]) -
     return {"discussion": clean(owner.get("node_id")), **reply} if about.place == "discussion" else {}
 
 
-def _moved(payload: Mapping[str, Any], room: str, *, key: str, channel: str) -> RoomMigrated | IgnoredUpdate:
-    changes, (owner, _, name) = mapping(payload.get("changes")), room.partition("/")
+def _room_change(payload: Mapping[str, Any], here: Address, *, key: str) -> Update | IgnoredUpdate:
+    """Decode that a conversation is no longer locked, or a repository's new name or owner."""
+    if payload.get("action") == "unlocked":
+        return RoomReopened(key=key, address=here)
+    changes, (owner, _, name) = mapping(payload.get("changes")), here.room.partition("/")
     former = clean(mapping(mapping(changes.get("repository")).get("name")).get("from"))
     owners = mapping(mapping(changes.get("owner")).get("from"))
     holder = mapping(owners.get("user") or owners.get("organization"))
     old = f"{clean(holder.get('login')) or owner}/{former or name}"
-    if payload.get("action") not in {"renamed", "transferred"} or old == room:
+    if payload.get("action") not in {"renamed", "transferred"} or old == here.room:
         return IgnoredUpdate(reason="an event of a repository that was not moved")
-    before, after = (Address(channel=channel, room=name) for name in (old, room))
-    return RoomMigrated(key=key, old=before, new=after)
+    return RoomMigrated(key=key, old=replace(here, room=old), new=here)
 
 
 def _permitted(payload: Mapping[str, Any], *, key: str, channel: str) -> PermissionsChanged | IgnoredUpdate:

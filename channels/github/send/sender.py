@@ -48,20 +48,18 @@ class GitHubSender(Sender):
 
     async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
         """Replace the text of one of the bot's comments."""
-        kind, number = _parse_id(platform_id)
+        (kind, number), body = _parse_id(platform_id), _body(reply)
         if kind == "node":
-            await self._discussions.update(address, number, _body(reply))
+            await self._discussions.update(address, number, body)
         elif kind in _COMMENTS:
-            text = {"body": _body(reply)}
-            await self._api.call("PATCH", _COMMENTS[kind], text, room=address.room, id=number)
+            await self._api.call("PATCH", _COMMENTS[kind], {"body": body}, room=address.room, id=number)
         else:
             raise Rejected(f"{platform_id} is not a comment")
         return SentMessage(platform_id=platform_id)
 
     async def react(self, address: Address, platform_id: str, reaction: StatusReaction | None) -> None:
         """Set the app's reaction to an issue, a pull request or a comment."""
-        wanted = STATUSES[reaction] if reaction is not None else None
-        await self._react(address, platform_id, wanted, STATUSES.values())
+        await self._react(address, platform_id, reaction and STATUSES[reaction], STATUSES.values())
 
     async def add_reaction(self, address: Address, platform_id: str, emoji: str) -> None:
         """Add a reaction of the app, beside the status reaction."""
@@ -74,9 +72,8 @@ class GitHubSender(Sender):
             kind, rows = "node", self._discussions.recent(address)
         else:
             kind, path = _comments_of(thread)
-            after = (since.astimezone(UTC) - SKEW).strftime("%Y-%m-%dT%H:%M:%SZ")
-            path = f"{path}?per_page=100&since={after}"
-            rows = self._api.rows(path, room=address.room, number=thread.number)
+            query = (since.astimezone(UTC) - SKEW).strftime("?per_page=100&since=%Y-%m-%dT%H:%M:%SZ")
+            rows = self._api.rows(path + query, room=address.room, number=thread.number)
         async for row in rows:
             if self._is_own(row) and _mark(key) in clean(row.get("body")):
                 return SentMessage(platform_id=f"{kind}/{identifier(row.get('id'))}")
@@ -104,8 +101,7 @@ class GitHubSender(Sender):
         rows = [row async for row in self._api.rows(f"{path}?per_page=100", **place)] if only else []
         for row in filter(self._is_own, rows):
             if row.get("content") in only and row.get("content") != wanted:
-                which = identifier(row.get("id"))
-                await self._api.call("DELETE", f"{path}/{{reaction}}", **place, reaction=which)
+                await self._api.call("DELETE", f"{path}/{identifier(row.get('id'))}", **place)
         if wanted:
             await self._api.call("POST", path, {"content": wanted}, **place)
 

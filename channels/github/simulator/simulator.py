@@ -90,6 +90,14 @@ class Simulator(SimulatedPlatform):
         entry.body, entry.updated_at = text, now()
         await self.send_event(entry, "edited", changes=changes)
 
+    async def lock(self, number: int, *, locked: bool = True) -> None:
+        """Lock or unlock the conversation of an issue, a pull request or a discussion."""
+        thread = self.world.thread(number)
+        if thread is None:
+            raise LookupError(f"there is no thread {number}")
+        thread.locked = locked
+        await self.send_event(thread, "locked" if locked else "unlocked")
+
     async def rename(self, name: str) -> None:
         """Rename the repository."""
         former = self.world.room.partition("/")[2]

@@ -11,6 +11,7 @@ import pytest
 
 from channels.discord.simulator import Simulator as DiscordSimulator
 from channels.discord.simulator import simulate as simulate_discord
+from channels.github.simulator import simulate as simulate_github
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.run import simulate
 from channels.telegram.simulator import simulate as simulate_telegram
@@ -214,3 +215,19 @@ async def test_a_group_that_adds_the_bot_again_gets_a_jobs_result(tmp_path: Path
             await platform.wait_until(
                 lambda: any("exit code 0" in post.text for post in platform.messages(GROUP)), seconds=30
             )
+
+
+async def test_an_unlocked_issue_of_github_gets_a_jobs_result(tmp_path: Path) -> None:
+    """It arrives once the issue is unlocked; until then the other threads go on."""
+    async with simulate_github() as platform:
+        env = channel_env("github", platform.settings(groups="mention"))
+        async with gateway(tmp_path / "data", env=env) as process:
+            await platform.say("", f"@dovecote !&{UNTIL_GO}")
+            await platform.wait_until(lambda: bool(platform.messages()), seconds=30)
+            await platform.lock(1)
+            await end_job(process)
+            await platform.comment("issue_comment", 2, "@dovecote !echo other")
+            await platform.wait_until(lambda: "other" in platform.messages()[-1].text, seconds=30)
+            await platform.lock(1, locked=False)
+            await platform.wait_until(lambda: "exit code 0" in platform.messages()[-1].text, seconds=30)
+    assert [one.thread for one in platform.messages()] == ["1", "2", "1"]

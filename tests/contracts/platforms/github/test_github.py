@@ -189,13 +189,11 @@ async def test_a_probe_names_what_else_is_missing(platform: Simulator) -> None:
 
 async def test_only_a_lost_repository_is_given_up(platform: Simulator, app: Connection) -> None:
     """A locked or deleted thread refuses its message; the repository's other threads live."""
-    issue = platform.world.thread(1)
-    assert issue is not None
-    issue.locked = True
-    for thread in ("1", "404", "nowhere"):
-        with pytest.raises(Rejected):
+    await platform.lock(1)
+    for thread, refusal in (("1", NotPermitted), ("404", Rejected), ("nowhere", Rejected)):
+        with pytest.raises(refusal):
             await app.sender.send(address(thread), make_reply("hello"))
-    issue.locked = False
+    await platform.lock(1, locked=False)
     await app.sender.send(address(), make_reply("hello"))
     platform.world.installed = False
     platform.api.tokens.clear()
