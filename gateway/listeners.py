@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -20,7 +21,7 @@ from gateway.accounts.stream_tickets import StreamTickets
 from gateway.accounts.vault import Secret
 from gateway.environments.quotas import load_quotas
 from gateway.infra.backing_services import BackingServices
-from gateway.infra.data_dir import remove_at_end
+from gateway.infra.data_dir import remove_at_end, separate_disks
 from gateway.infra.preflight import ListenFailed
 from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.observability.disk import ANSWER_SECONDS, DiskProbe
@@ -98,7 +99,9 @@ def _web_context(
     entry_codes: EntryCodes,
 ) -> WebContext:
     settings = backing.settings
-    disk_probe = DiskProbe(_written_directories(backing))
+    disk_probe = DiskProbe(
+        _written_directories(backing), list_further=partial(separate_disks, settings.data_dir)
+    )
     return WebContext(
         database=backing.database,
         records=records,
@@ -152,6 +155,7 @@ async def _health(
         broker=backing.nats.state,
         channels_loaded=channel_supervisor.is_loaded,
         is_disk_low=disk.is_low,
+        disk_concern=disk.concern,
         fill_ratio=backing.stream.usage.fill,
     )
 

@@ -23,6 +23,7 @@ OTHERS = 0o077
 FILES = ("arrivals", "dovecote.db", "first_key_id", "instance", "key", "lock", "secret.key", "url")
 DIRECTORIES = (
     "callbacks",
+    "carried",
     "egress",
     "files",
     "logs",
@@ -94,6 +95,24 @@ def kind_problems(directory: Path) -> list[str]:
             if path.exists() and not path.is_dir()
         ),
     ]
+
+
+def separate_disks(directory: Path) -> list[Path]:
+    """Return the directories in the data directory that are on disks of their own, or cannot be written.
+
+    A mount of the same disk, which may be read-only, is found by its rights.
+    """
+    device = directory.stat().st_dev
+    return [one for name in DIRECTORIES if _is_separate(one := directory / name, device)]
+
+
+def _is_separate(directory: Path, device: int) -> bool:
+    try:
+        return directory.stat().st_dev != device or not os.access(directory, os.W_OK)
+    except FileNotFoundError:
+        return False
+    except OSError:  # a mount whose server is gone
+        return True
 
 
 def _is_ours(directory: Path) -> bool:

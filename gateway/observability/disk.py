@@ -25,16 +25,24 @@ FULL_BELOW_BYTES = 8 * 1024**2
 
 LOW_BELOW_BYTES = 512 * 1024**2
 
+ReadFree = Callable[[Path], int]
+
+
+def read_free_bytes(directory: Path) -> int:
+    """Return the free bytes of a directory's disk; raises OSError."""
+    return shutil.disk_usage(directory).free
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskState:
     """Whether disks take writes and files can be opened, and whether little space is left.
 
-    Each of `resources` is "ok" or the problem.
+    Each of `resources` is "ok" or the problem. `concern` is the problem of a directory on a disk of its own.
     """
 
     resources: Mapping[Resource, str]
     is_low: bool
+    concern: str = ""
 
 
 class DiskProbe:
@@ -42,6 +50,7 @@ class DiskProbe:
 
     A mount may not return from a call at all: there is one attempt at a time, which nobody waits for longer
     than `answer_seconds`. `read_free` returns the free bytes of a directory's disk, or raises OSError.
+    `list_further` returns directories on disks of their own, without which only a part of the work waits.
     """
 
     def __init__(
@@ -50,9 +59,11 @@ class DiskProbe:
         *,
         answer_seconds: float = ANSWER_SECONDS,
         clock: Callable[[], float] = monotonic,
-        read_free: Callable[[Path], int] = lambda directory: shutil.disk_usage(directory).free,
+        read_free: ReadFree = read_free_bytes,
+        list_further: Callable[[], Sequence[Path]] = tuple,
     ) -> None:
         self._directories = directories
+        self._list_further = list_further
         self._answer_seconds = answer_seconds
         self._clock = clock
         self._read_free = read_free
@@ -73,7 +84,7 @@ class DiskProbe:
 
     def _begin(self) -> asyncio.Future[DiskState]:
         loop = asyncio.get_running_loop()
-        self._attempt = loop.run_in_executor(None, _probe, self._directories, self._read_free)
+        self._attempt = loop.run_in_executor(None, self._probe)
         self._attempt.add_done_callback(self._end)
         return self._attempt
 
@@ -82,24 +93,39 @@ class DiskProbe:
         if not (attempt.cancelled() or attempt.exception()):
             self._result = attempt.result()
 
+    def _probe(self) -> DiskState:
+        result = dict(_OK)
+        is_low = False
+        for directory in self._directories:
+            found = probe_directory(directory, self._read_free)
+            result |= found.problems
+            is_low = is_low or found.is_low
+        further = {one.name: probe_directory(one, self._read_free).problems for one in self._list_further()}
+        concerns = (f"{name}: {one[Resource.DISK]}" for name, one in further.items() if Resource.DISK in one)
+        return DiskState(resources=result, is_low=is_low, concern="; ".join(concerns))
 
-def _probe(directories: Sequence[Path], read_free: Callable[[Path], int]) -> DiskState:
-    result = dict(_OK)
-    is_low = False
-    for directory in directories:
-        try:
-            _write(directory)
-            free = read_free(directory)
-        except OSError as error:
-            files = exhausted_resource(error) is Resource.OPEN_FILES
-            resource = Resource.OPEN_FILES if files else Resource.DISK
-            reason = os.strerror(error.errno) if error.errno else "unknown error"
-            result[resource] = f"{_STATES[resource]}: {reason}"
-            continue
-        is_low = is_low or free < LOW_BELOW_BYTES
-        if free < FULL_BELOW_BYTES:
-            result[Resource.DISK] = f"full: fewer than {FULL_BELOW_BYTES // 1024**2} MiB are free"
-    return DiskState(resources=result, is_low=is_low)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """What is wrong with a directory, by resource, and whether little space is left."""
+
+    problems: Mapping[Resource, str]
+    is_low: bool = False
+
+
+def probe_directory(directory: Path, read_free: ReadFree = read_free_bytes) -> Probed:
+    """Write a small file to a directory and delete it, and return what is wrong."""
+    try:
+        _write(directory)
+        free = read_free(directory)
+    except OSError as error:
+        files = exhausted_resource(error) is Resource.OPEN_FILES
+        resource = Resource.OPEN_FILES if files else Resource.DISK
+        reason = os.strerror(error.errno) if error.errno else "unknown error"
+        return Probed(problems={resource: f"{_STATES[resource]}: {reason}"})
+    full = f"full: fewer than {FULL_BELOW_BYTES // 1024**2} MiB are free"
+    problems = {Resource.DISK: full} if free < FULL_BELOW_BYTES else {}
+    return Probed(problems=problems, is_low=free < LOW_BELOW_BYTES)
 
 
 _STATES = {Resource.DISK: "cannot be used", Resource.OPEN_FILES: "none can be opened"}

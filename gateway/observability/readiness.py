@@ -22,12 +22,14 @@ def assess(
     broker: str,
     channels_loaded: bool,
     is_disk_low: bool,
+    disk_concern: str = "",
     fill_ratio: float,
 ) -> Health:
     """Return what is missing and what is degraded: every role needs SQL and a disk, some need NATS.
 
     `database`, `broker` and each of `resources` are "ok" or the problem. `channels_loaded`: this process
-    knows its channels. `fill_ratio` is how full the event log is, 0 to 1.
+    knows its channels. `disk_concern` is the problem of a directory on a disk of its own, such as that of the
+    workspaces: messages are received without it. `fill_ratio` is how full the event log is, 0 to 1.
     """
     checks = {"database": database} | {str(name): state for name, state in resources.items()}
     if roles & {Role.TURNS, Role.DELIVERY}:
@@ -35,8 +37,8 @@ def assess(
     if Role.INGRESS in roles:
         checks["channels"] = "ok" if channels_loaded else "not loaded from the database yet"
     degraded = {}
-    if is_disk_low:
-        degraded["disk"] = "little space is left"
+    if disk_concern or is_disk_low:
+        degraded["disk"] = disk_concern or "little space is left"
     if fill_ratio > FILL_WARNING:
         degraded["event log"] = (
             f"uses {fill_ratio:.0%} of its capacity; when it is full, the oldest events are deleted"

@@ -45,7 +45,20 @@ def check_disk(settings: Settings) -> Iterator[DoctorCheck]:
         else failed("disk", detail, "free space, or move data_dir")
     )
     yield _check_writable(path, there)
+    yield from _check_separate_disks(path)
     yield from _check_kinds(settings)
+
+
+def _check_separate_disks(path: Path) -> Iterator[DoctorCheck]:
+    """Check that the directories with disks of their own, such as that of the workspaces, take a write."""
+    from gateway.infra.data_dir import separate_disks
+    from gateway.observability.disk import probe_directory
+
+    for directory in separate_disks(path) if path.is_dir() else ():
+        problems = probe_directory(directory).problems.values()
+        remedy = f"mount {directory} so that this user can write to it, or free space there"
+        detail = "; ".join(problems)
+        yield failed("disk", f"{directory}: {detail}", remedy) if problems else passed("disk", str(directory))
 
 
 def _check_kinds(settings: Settings) -> Iterator[DoctorCheck]:

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from api_server import ApiClient, open_api_server
+from gateway.cli.doctor.check import CheckState
+from gateway.cli.doctor.local_checks import check_disk
+from gateway.config.load import load
 from gateway.observability.readiness import Health
 from gateway_process import channel_env, gateway
 from small_disks import mount_small_disk
@@ -88,6 +91,42 @@ async def test_broken_channels_and_a_full_disk(small_disk: Path) -> None:
             return (await anonymous.call("GET", "/readyz")).status == 200
 
         await until(is_ready)
+
+
+async def test_workspaces_on_a_disk_of_their_own(tmp_path: Path) -> None:
+    """A disk that only reads, or is full, degrades; the doctor names its directory."""
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    settings = load(env={"DOVECOTE_DATA_DIR": str(data)}, directory=tmp_path)
+    with mount_small_disk(data / "workspaces", 32) as disk:
+        async with gateway(data) as process, process.http() as session:
+            anonymous = ApiClient(session=session, url=process.url, key="")
+
+            async def is_reported(problem: str) -> bool:
+                ready = await anonymous.call("GET", "/readyz")
+                assert ready.status == 200, ready.body
+                return str(ready.body["degraded"].get("disk", "")).startswith(problem)
+
+            assert (await anonymous.call("GET", "/readyz")).body["degraded"] == {}
+            assert all(one.state is CheckState.OK for one in check_disk(settings))
+            await _remount(disk, "ro")
+            await until(lambda: is_reported("workspaces: cannot be used: Read-only"))
+            (found,) = [one for one in check_disk(settings) if one.state is CheckState.FAILED]
+            assert found.detail == f"{disk}: cannot be used: Read-only file system"
+            await _remount(disk, "rw")
+            await asyncio.to_thread(_fill, disk / "filler")
+            await until(lambda: is_reported("workspaces: cannot be used: No space left"))
+            (disk / "filler").unlink()
+
+            async def is_healthy() -> bool:
+                return not (await anonymous.call("GET", "/readyz")).body["degraded"]
+
+            await until(is_healthy)
+
+
+async def _remount(disk: Path, mode: str) -> None:
+    remounting = await asyncio.create_subprocess_exec("mount", "-o", f"remount,{mode}", str(disk))
+    assert await remounting.wait() == 0
 
 
 async def _is_accepted(mine: ApiClient) -> bool:

@@ -120,6 +120,16 @@ async def test_little_space_is_reported(tmp_path: Path) -> None:
     assert not (await DiskProbe([tmp_path], read_free=lambda _directory: LOW_BELOW_BYTES).run()).is_low
 
 
+async def test_a_directory_on_a_disk_of_its_own_is_named(tmp_path: Path) -> None:
+    """It may fail while the disks that every request needs are well: the process stays ready."""
+    gone = tmp_path / "workspaces"
+    state = await DiskProbe([tmp_path], list_further=lambda: [gone]).run()
+    assert state.resources == OK
+    assert state.concern == "workspaces: cannot be used: No such file or directory"
+    health = assess(frozenset(Role), **HEALTHY | {"disk_concern": state.concern})
+    assert (health.ready, health.degraded) == (True, {"disk": state.concern})
+
+
 def test_an_exhausted_resource_is_found_behind_other_errors() -> None:
     """The cause may be chained, or be SQLite's own code; other errors name no resource."""
     causes = {
