@@ -70,7 +70,14 @@ async def ensure_defaults(
     default_agent = await _ensure_record(connection, records, account.id, "agent", start)
     default_agent = await _apply_settings(connection, records, default_agent, _agent_patch(agent))
     for one in await apply_declared(connection, records, account.id, declared or DeclaredRecords()):
-        log.info("record.changed", change=one.change, kind=one.kind, name=one.name, reason=one.reason)
+        log.info(
+            "record.changed",
+            change=one.change,
+            kind=one.kind,
+            name=one.name,
+            reason=one.reason,
+            ended_jobs=one.ended_jobs,
+        )
     return Defaults(
         account=account.id,
         key_file=data / "key",

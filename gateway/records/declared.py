@@ -22,6 +22,7 @@ from gateway.records.skill_folders import SkillFolder, read_skill_folders, warn_
 from gateway.store.accounts import mcp_sign_ins, revisions
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import Record, RecordKind
+from gateway.store.turns.jobs import count_running_of
 from sandbox.config import ConfigProblem
 
 log = structlog.get_logger(__name__)
@@ -95,6 +96,7 @@ class RecordChange:
     """A change of one record; `fields` are the keys of its config that differ.
 
     A released record is not in the file any more and stays as one that HTTP can change; `reason` says why.
+    `ended_jobs` is how many jobs run in the sandboxes of a record that is deleted, and end with it.
     """
 
     change: ChangeKind
@@ -102,6 +104,7 @@ class RecordChange:
     name: str
     fields: tuple[str, ...] = ()
     reason: str = ""
+    ended_jobs: int = 0
 
 
 async def apply_declared(
@@ -206,8 +209,9 @@ async def _remove(connection: Connection, records: Records, record: Record) -> R
     released = await records.release(connection, record)
     if reason:
         return RecordChange(change=ChangeKind.RELEASE, kind=record.kind, name=record.name, reason=reason)
+    ended = await count_running_of(connection, record.id) if record.kind == "sandbox" else 0
     await records.delete(connection, released)
-    return RecordChange(change=ChangeKind.DELETE, kind=record.kind, name=record.name)
+    return RecordChange(change=ChangeKind.DELETE, kind=record.kind, name=record.name, ended_jobs=ended)
 
 
 async def _reason_to_keep(connection: Connection, records: Records, record: Record) -> str:

@@ -109,6 +109,10 @@ def _lines(changes: Sequence[RecordChange], *, dry_run: bool) -> list[str]:
 
 
 def _line(one: RecordChange) -> str:
-    detail = one.reason or ", ".join(one.fields)
+    detail = one.reason or ", ".join(one.fields) or _ended(one.ended_jobs)
     kept = ", kept as a record that HTTP can change" if one.change == "release" else ""
     return f"{SIGNS[one.change]} {one.change} {one.kind} {one.name}{f' ({detail}{kept})' if detail else ''}"
+
+
+def _ended(jobs: int) -> str:
+    return f"ends {jobs} running {'job' if jobs == 1 else 'jobs'}" if jobs else ""

@@ -130,6 +130,16 @@ async def count_running_in(connection: Connection, sandbox: str) -> int:
     return int(counted.scalar_one())
 
 
+async def count_running_of(connection: Connection, sandbox_record: str) -> int:
+    """Return how many jobs run in the sandboxes of a sandbox record."""
+    counted = await connection.execute(
+        select(func.count())
+        .select_from(jobs)
+        .where(jobs.c.sandbox_record == sandbox_record, jobs.c.state == str(JobState.RUNNING))
+    )
+    return int(counted.scalar_one())
+
+
 async def mark_spawned(connection: Connection, job: str, *, sandbox: str, replica: str | None = None) -> None:
     """Record that the sandbox accepted the job, with its final id and the replica that alone reaches it."""
     now = utc_now()
