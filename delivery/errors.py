@@ -17,6 +17,12 @@ from typing import ClassVar, Literal
 Remedy = Literal["retry", "give_up", "operator"]
 
 
+def as_sentence(text: str) -> str:
+    """Return a text that another program may have written, such as a vendor's error, with one full stop."""
+    text = text.rstrip()
+    return text if text.endswith(("!", "?", "…")) else f"{text.rstrip('.')}."
+
+
 class DeliveryError(Exception):
     """An operation of delivery failed."""
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from delivery.errors import as_sentence
 from gateway.agents.port import (
     Agent,
     AgentEvent,
@@ -78,7 +79,7 @@ def render_result(command: ShellCommand, result: ToolResult) -> str:
     """Render a tool result as a message, with the note about the command if there is one."""
     shown = _render_result(command, result)
     note = result.detail.get("note")
-    return f"{shown}\n\nNote: {note}." if note else shown
+    return f"{shown}\n\nNote: {as_sentence(str(note))}" if note else shown
 
 
 def _render_result(command: ShellCommand, result: ToolResult) -> str:

@@ -18,7 +18,7 @@ from delivery.chat.sink import ConnectedBot
 from delivery.database.clock import utc_now
 from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.transactions import Transactions
-from delivery.errors import DeliveryError
+from delivery.errors import DeliveryError, as_sentence
 from delivery.events.event import new_id
 from gateway.agents.port import AgentImage
 from gateway.config.file_settings import FileSettings
@@ -172,7 +172,8 @@ class AttachmentFetcher:
         message = f"msg_{row.id.removeprefix('fil_')}"
         async with self._transactions.begin("file.arrive") as tx:
             if await messages.get_by_id(tx.connection, message) is None:
-                text = f"I could not understand the voice message: {reason}. I continue with the file."
+                text = f"I could not understand the voice message: {as_sentence(reason)}"
+                text += " I continue with the file."
                 await post_notice(tx, turn.conversation, text, turn=turn.id, message=message)
 
     async def _receive_one(
@@ -289,7 +290,8 @@ class AttachmentFetcher:
             await store.record_fetch_result(tx.connection, row.id, state=FileState.MISSING, reason=reason)
             if is_reported:
                 shown = row.name.replace("`", "'")
-                await post_notice(tx, turn.conversation, f"I could not receive `{shown}`: {reason}.")
+                text = f"I could not receive `{shown}`: {as_sentence(reason)}"
+                await post_notice(tx, turn.conversation, text)
 
     async def _read_content(self, turn: Turn, row: FileRow, attachment: Mapping[str, Any]) -> bytes:
         """Return an attachment's bytes from the file store or its channel; raises NotFetched."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from channels.message import Author
 from delivery.broker.port import WorkQueue
 from delivery.deliveries.transactions import Transaction
+from delivery.errors import as_sentence
 from gateway.accounts.usage_report import render_usage
 from gateway.conversations.approver_rules import DecisionContext
 from gateway.conversations.retry import retry_in
@@ -308,7 +309,7 @@ def render_queue(queue: Sequence[Turn], by: str) -> str:
     first, behind = queue[0], len(queue) - 1
     if first.is_delayed and first.next_at is not None:
         text = f"Attempt {first.attempt + 1} of {_quoted(first)} follows at {first.next_at:%H:%M:%S} UTC: "
-        text += f"{first.error}."
+        text += as_sentence(first.error or "unknown error")
     else:
         text = _activity(first)
     own = next((place for place, turn in enumerate(queue) if turn.asker == by), 0)

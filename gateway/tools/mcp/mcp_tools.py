@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from delivery.errors import as_sentence
 from egress.guard import EgressGuard
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.records.records import Records
@@ -151,7 +152,8 @@ class McpTools:
             except (McpUnavailable, WrongArguments) as error:
                 log.warning("mcp.prompts_unavailable", server=name, error=str(error))
                 if typed is not None and is_meant:
-                    note = f"The command /{typed.name} of the MCP server {name} was not executed: {error}."
+                    why = as_sentence(str(error))
+                    note = f"The command /{typed.name} of the MCP server {name} was not executed: {why}"
                     return replace(offer, notes=(*offer.notes, f"{note} Tell the person."))
         return offer
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.deliveries.rendering import code_block
+from delivery.errors import as_sentence
+from gateway.agents.port import ToolResult
+from gateway.agents.shell import ShellCommand, render_result
 from gateway.ingress.commands.chat_commands import parse, render_queue
 from gateway.store.turn_state import TurnState
 from gateway.store.turns.turns import Turn
@@ -48,6 +52,17 @@ def turn(
 def test_a_queue_is_shown_with_the_position_of_the_sender(line: list[Turn], said: str) -> None:
     """The running turn comes first, then the number of waiting turns and the asker's position."""
     assert render_queue(line, "7") == said
+
+
+@pytest.mark.parametrize("why", ["Please reduce your request rate.", "Please reduce your request rate"])
+def test_a_text_of_a_vendor_ends_with_one_full_stop(why: str) -> None:
+    """Some vendors' errors are sentences, others are not."""
+    waiting = replace(turn("a"), error=why, next_at=datetime.now(UTC) + timedelta(hours=1))
+    assert render_queue([waiting], "7").endswith("UTC: Please reduce your request rate.")
+    output = {"stdout": "", "stderr": "", "timed_out": False, "exit_code": 0, "note": why}
+    shown = render_result(ShellCommand(tool="bash", args={}), ToolResult(ok=True, content="", detail=output))
+    assert shown.endswith("\n\nNote: Please reduce your request rate.")
+    assert (as_sentence("Try again? "), as_sentence("rate…")) == ("Try again?", "rate…")
 
 
 def test_only_known_words_are_commands() -> None:
