@@ -174,9 +174,9 @@ def _team_of_author(request: AsyncBoltRequest) -> str:
 
 
 def _place(request: AsyncBoltRequest) -> dict[str, str]:
-    """Return the workspace of a request, as Bolt reads it."""
-    found = {TEAM: request.context.team_id, ENTERPRISE: request.context.enterprise_id}
-    return {name: value if isinstance(value, str) else "" for name, value in found.items()}
+    """Return the workspace of a request, as Bolt reads it; a modal may name only the organisation (E…)."""
+    team, enterprise = clean(request.context.team_id), clean(request.context.enterprise_id)
+    return {TEAM: "", ENTERPRISE: team} if team.startswith("E") else {TEAM: team, ENTERPRISE: enterprise}
 
 
 def _placed(update: Update, workspace: Workspace) -> Update:

@@ -129,9 +129,10 @@ def _submission(submission: ViewSubmission, channel: str, bot: Bot) -> ButtonPre
     if view.callback_id != CALLBACK_ID:
         return IgnoredUpdate(reason="a modal of another program")
     metadata = ModalMetadata.model_validate_json(view.private_metadata)
-    # In Slack Connect the submission's team is the user's own, the press's is the app's.
+    # In Slack Connect the submission's team is the user's own, the press's is the app's; the view of an app
+    # that an organisation installed names the organisation.
     team = view.app_installed_team_id or (submission.team.id if submission.team else bot.team)
-    if (metadata.user, metadata.team) != (submission.user.id, team):
+    if metadata.user != submission.user.id or team not in {metadata.team, bot.enterprise}:
         return IgnoredUpdate(reason="a modal of another user or workspace")
     room = room_kind_of(metadata.room, None)
     return ButtonPress(

@@ -96,10 +96,9 @@ class UserActions:
             "trigger_id": self.world.create_trigger(user),
         }
         fields = {"message": post.raw, **place, **address, "actions": [action]}
-        await self.send(
-            "interactive",
-            {"type": "block_actions", **_user_fields(user, self.world.room(room).team), **fields},
-        )
+        where = self.world.room(room)
+        who = _user_fields(user, where.team, where.enterprise)
+        await self.send("interactive", {"type": "block_actions", **who, **fields})
 
     async def submit(self, words: str, *, user: str | None = None) -> None:
         """Fill in and submit the modal that opened last."""
@@ -190,6 +189,8 @@ def _channel_entity(channel: str) -> Raw:
     return {"type": "slack#/types/channel_id", "value": channel, "team_id": TEAM}
 
 
-def _user_fields(user: str, team: str) -> Raw:
+def _user_fields(user: str, team: str, enterprise: str = "") -> Raw:
     person = {"id": user, "username": "ada", "name": "ada", "team_id": team}
-    return {"team": {"id": team, "domain": "sim"}, "user": person, "api_app_id": APP, "token": "unused"}
+    owner = {"id": enterprise, "name": "sim"} if enterprise else None
+    place = {"team": {"id": team, "domain": "sim"}, "enterprise": owner}
+    return {**place, "user": person, "api_app_id": APP, "token": "unused"}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channels.message import Button, ButtonPress
+from channels.message import Button, ButtonPress, IgnoredUpdate
 from channels.slack import payloads
 from channels.slack.receive import codec, interactions
 from channels.slack.simulator.api.structure import check_modal
@@ -73,6 +74,17 @@ def test_a_comment_from_another_organisation_is_accepted() -> None:
     back = codec.decode(submitted, channel="chn_1", bot=BOT)
     assert isinstance(back, ButtonPress)
     assert back.comment == "not today"
+
+
+def test_a_comment_in_an_organisation_that_installed_the_app_is_accepted() -> None:
+    """The press names its workspace, the submitted view the organisation."""
+    bot = replace(BOT, team="", enterprise="E0GRID")
+    asking = interactions.parse_modal_request(button_pressed(Button(label="x", data="a", prompt="y")), bot)
+    assert asking is not None
+    submitted = modal_submitted(asking.view, "not today", user="U0ADA")
+    for organisation, wanted in (("E0GRID", ButtonPress), ("E0OTHER", IgnoredUpdate)):
+        submitted["payload"]["view"]["app_installed_team_id"] = organisation
+        assert isinstance(codec.decode(submitted, channel="chn_1", bot=bot), wanted)
 
 
 @given(DATA)

@@ -66,7 +66,8 @@ class InteractivityMethods:
         view = check_modal(parse_json(given.get("view")))
         modal = Modal(f"V{next(self._world.numbers):08d}", user, {})
         state = {"state": {"values": {}}, "hash": f"{self._world.next_ts()}.x"}
-        modal.raw = {**view, "id": modal.id, "team_id": self._world.caller, "app_id": APP, **state}
+        owner = {"team_id": self._world.caller, "app_installed_team_id": self._world.caller}
+        modal.raw = {**view, "id": modal.id, "app_id": APP, **owner, **state}
         self._world.modals.append(modal)
         return {"view": modal.raw}
 

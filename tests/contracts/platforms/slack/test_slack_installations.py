@@ -215,6 +215,28 @@ async def test_an_organisation_installs_once(simulator: Simulator, app: Connecti
     assert [(post.room, post.text) for post in simulator.messages()] == [(room, room) for room in ROOMS]
 
 
+async def test_a_comment_arrives_where_an_organisation_installed_the_app(
+    simulator: Simulator, app: Connection
+) -> None:
+    """The press names its workspace; the modal that it opens names only the organisation."""
+    simulator.world.room("C0EAST").enterprise = GRID
+    await install(app, simulator, GRID)
+    recorder = UpdateRecorder()
+    async with receiving(app, recorder):
+        await simulator.say("C0EAST", "hello")
+        (message,) = await recorder.wait(1)
+        assert isinstance(message, Message)
+        ask = Button(label="Deny", data="deny_with:1", prompt="Why?")
+        sent = await app.sender.send(message.address, Reply(text="?", key="dlv_1.0", buttons=(ask,)))
+        await simulator.press("C0EAST", sent.platform_id, ask.data)
+        await simulator.wait_until(lambda: bool(simulator.open_modals()))
+        await simulator.submit("not today")
+        *_, press = await recorder.wait(2)
+        assert isinstance(press, ButtonPress)
+        await app.sender.reply_privately(press, "Denied.")
+    assert (press.comment, press.address.extras) == ("not today", {"team": "", "enterprise": GRID})
+
+
 async def test_an_expiring_token_is_replaced(simulator: Simulator, app: Connection) -> None:
     """The refresh token is used once, however many sends need the new token."""
     simulator.server.installations.expires_in = 60
