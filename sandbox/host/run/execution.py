@@ -52,7 +52,10 @@ async def start_run(
 
 
 async def execute(run: Run, command: ExecRequest) -> ExecResult:
-    """Run until the end, the time-out or cancellation; every process is dead on return."""
+    """Run until the end, the time-out or cancellation; every process is dead on return.
+
+    In a gateway that was paused the time-out may come before the news of an end: the command is not late.
+    """
     started = time.monotonic()
     timed_out = False
     try:
@@ -60,7 +63,7 @@ async def execute(run: Run, command: ExecRequest) -> ExecResult:
         async with asyncio.timeout(command.timeout):
             await run.main_process.ended.wait()
     except TimeoutError:
-        timed_out = True
+        timed_out = not run.main_process.has_ended()
     finally:
         await shielded(run.kill_all())
     duration = int((time.monotonic() - started) * 1000)

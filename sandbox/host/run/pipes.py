@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 from collections.abc import Callable
 
 CHUNK = 65536
@@ -93,6 +94,15 @@ class ProcessWatcher:
             self.ended.set()
             return
         self._loop.add_reader(self._descriptor, self._end)
+
+    def has_ended(self) -> bool:
+        """Return whether the process has ended, also if the event loop has not noticed yet."""
+        if not self.ended.is_set():
+            poll = select.poll()
+            poll.register(self._descriptor, select.POLLIN)
+            if poll.poll(0):
+                self._end()
+        return self.ended.is_set()
 
     def _end(self) -> None:
         self.ended.set()

@@ -1,8 +1,12 @@
-"""The host's commands start through the gateway's gate, and hold a place in it only while they start."""
+"""The host's commands start through the gateway's gate, and hold a place in it only while they start.
+
+They may end while the gateway is paused.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +22,7 @@ from sandbox.port import CallbackDirectories, Provider, ProviderContext, StartGa
 from sandbox.registry import plugin
 
 SECONDS = 20.0
+LIMIT_SECONDS = 4.0
 
 
 class CountingGate(StartGate):
@@ -106,6 +111,19 @@ async def test_a_command_waits_for_a_place(tmp_path: Path) -> None:
         assert one.workspace is not None
         assert list(one.workspace.iterdir()) == []
         assert len(provider.prewarmed) == 0
+
+
+async def test_a_command_that_ends_in_a_pause_is_not_late(tmp_path: Path) -> None:
+    """The event loop learns of the end and of the time-out at once: the exit code counts."""
+
+    def pause(_stream: str, _content: bytes) -> None:
+        time.sleep(LIMIT_SECONDS)
+
+    request = ExecRequest(script="echo said; exit 3", timeout=LIMIT_SECONDS, on_output=pause)
+    async with opened(tmp_path, CountingGate(is_contended=False)) as provider:
+        sandbox = await provider.create(spec(tmp_path, "one"))
+        result = await sandbox.run(request)
+    assert (result.timed_out, result.exit_code, result.stdout) == (False, 3, b"said\n")
 
 
 @pytest.mark.parametrize("is_contended", [False, True])
