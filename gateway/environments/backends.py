@@ -47,7 +47,7 @@ MIN_STARTS = 2
 """The fewest commands that may start at once on this machine; there is one for each processor.
 
 With two for each processor an account that always starts commands gets about a tenth more of them done, but
-the command of another account takes a fifth longer, and a reply a quarter.
+replies and commands of other accounts take a fifth longer (bench.neighbours).
 """
 
 
