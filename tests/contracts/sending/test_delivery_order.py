@@ -57,12 +57,14 @@ class AttachmentUploads:
 
     attempts: int = 0
     hanging: asyncio.Event | None = None
+    has_begun: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def attach(
         self, _bot: ConnectedBot, _address: Address, _delivery: Delivery, _file: FilePart
     ) -> Outcome:
         """Attempt once."""
         self.attempts += 1
+        self.has_begun.set()
         if self.hanging is not None:
             await self.hanging.wait()
         return Outcome(kind=OutcomeKind.RETRY, detail="HTTP 500")
@@ -210,6 +212,7 @@ async def test_a_slow_file_holds_no_text(database: Database) -> None:
     line = replace(make_line(database, channel), attach=uploads.attach, slow_seconds=0.05)
     async with line.running():
         conversation = await line.create_parts(ROOM, [FILE])
+        await uploads.has_begun.wait()
         await line.create_deliveries(ROOM, ["a text"], conversation)
         await channel.until(lambda: channel.texts("42") == ["a text"])
         assert uploads.attempts == 1
