@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from pathlib import Path
 
@@ -49,6 +50,14 @@ def test_an_adapter_is_no_larger_than_its_limit(adapter: str) -> None:
     files = [path for path in (CHANNELS / adapter).rglob("*.py") if "simulator" not in path.parts]
     total = sum(count_code_lines(path.read_text()) for path in files)
     assert total <= PRESENT.get(adapter, WEBHOOK_LIMIT)
+
+
+def test_the_guide_has_the_limits() -> None:
+    """Each adapter is in the table with its own limit."""
+    guide = (CHANNELS.parent / "docs" / "guide" / "writing-a-channel.md").read_text()
+    rows = re.findall(r"^\| (\w+)[^|]*\| ([\d,]+) \|$", guide, re.MULTILINE)
+    shown = {name.lower(): int(limit.replace(",", "")) for name, limit in rows}
+    assert shown == {adapter: PRESENT.get(adapter, WEBHOOK_LIMIT) for adapter in ADAPTERS}
 
 
 @pytest.mark.parametrize("example", EXAMPLE_LIMITS)

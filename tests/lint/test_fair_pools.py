@@ -56,7 +56,7 @@ ALLOWED = {
     "sandbox/desktop/cdp.py Lock": "the requests to one browser, in its sandbox",
     "sandbox/docker/capabilities.py ThreadPoolExecutor": "one call when the gateway starts",
     "sandbox/exec/scripts/egress_tunnel.py Lock": "the stream of one sandbox",
-    "sandbox/host/isolation/host_test.py Lock": "one test of this machine at a time",
+    "sandbox/host/isolation/repeated_probe.py Lock": "one probe of this machine at a time",
     "sandbox/kubernetes/capabilities.py ThreadPoolExecutor": "one question of `doctor`",
     "sandbox/lifecycle/locks.py Lock": "the calls on one sandbox",
     "sandbox/lifecycle/pool.py Lock": "the files of one sandbox",

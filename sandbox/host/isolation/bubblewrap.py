@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sandbox.exec import scripts
 from sandbox.host.isolation import root_filesystem
-from sandbox.host.isolation.host_test import HostTest
+from sandbox.host.isolation.repeated_probe import RepeatedProbe
 from sandbox.host.isolation.runtimes import Runtime
 from sandbox.model import SandboxSpec
 from sandbox.paths import check_source
@@ -74,7 +74,7 @@ def _find(chosen: Path | None = None) -> Path | None:
     return None
 
 
-find = HostTest(_find, works=lambda found: found is not None)
+find = RepeatedProbe(_find, works=lambda found: found is not None)
 
 
 def version(binary: Path) -> tuple[int, ...]:
@@ -116,7 +116,7 @@ def _probe(binary: Path | None) -> str | None:
     return completed.stderr.decode(errors="replace").strip() or f"bwrap ended with {completed.returncode}"
 
 
-probe = HostTest(_probe, works=lambda problem: problem is None)
+probe = RepeatedProbe(_probe, works=lambda problem: problem is None)
 
 
 def probe_command(binary: Path, *more: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from egress.addresses import IpNetwork, machine_addresses
-from sandbox.host.isolation.host_test import HostTest
+from sandbox.host.isolation.repeated_probe import RepeatedProbe
 from sandbox.host.settings import HostSettings
 from sandbox.network.network_filter import batch, parse_name_servers, rules
 
@@ -99,7 +99,7 @@ def _find(
     return found
 
 
-find = HostTest(_find, works=lambda found: found.isolated)
+find = RepeatedProbe(_find, works=lambda found: found.isolated)
 
 
 def find_for(settings: HostSettings, probe_command: tuple[str, ...]) -> Networking:

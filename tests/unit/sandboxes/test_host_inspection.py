@@ -11,7 +11,7 @@ import pytest
 
 from sandbox import registry
 from sandbox.host.isolation import bubblewrap, root_filesystem
-from sandbox.host.isolation.host_test import HostTest
+from sandbox.host.isolation.repeated_probe import RepeatedProbe
 from sandbox.host.provider import find_network
 from sandbox.host.settings import HostSettings
 
@@ -43,7 +43,7 @@ def test_a_failure_is_tested_again_after_a_while_and_a_success_is_kept() -> None
         now[0] += 2
         return next(outcomes)
 
-    test = HostTest(tested, works=bool, clock=lambda: now[0])
+    test = RepeatedProbe(tested, works=bool, clock=lambda: now[0])
     assert [test("bwrap"), test("bwrap")] == [False, False]
     assert now == [102.0]
     now[0] += 10

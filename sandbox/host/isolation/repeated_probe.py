@@ -1,4 +1,4 @@
-"""Keep what a test of this host has found: for good if it works, for a while if it does not."""
+"""Keep what a probe of this host has found: for good if it works, for a while if it does not."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from collections.abc import Callable
 from typing import Generic, ParamSpec, TypeVar
 
 KEPT_FOR = 5
-"""A failure is kept for this many times as long as its test took; then a caller tests again."""
+"""A failure is kept for this many times as long as its probe took; then a caller probes again."""
 
 Arguments = ParamSpec("Arguments")
 Found = TypeVar("Found")
 
 
-class HostTest(Generic[Arguments, Found]):
-    """A test that is repeated until it succeeds once for its arguments.
+class RepeatedProbe(Generic[Arguments, Found]):
+    """A probe that is repeated until it succeeds once for its arguments.
 
-    A host may lack processes or time for a moment. Of several threads that ask, one runs the test.
+    A host may lack processes or time for a moment. Of several threads that ask, one runs the probe.
     """
 
     def __init__(
         self,
-        test: Callable[Arguments, Found],
+        probe: Callable[Arguments, Found],
         *,
         works: Callable[[Found], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._test = test
+        self._probe = probe
         self._works = works
         self._clock = clock
         self._lock = threading.Lock()
         self._found: dict[object, tuple[Found, float]] = {}
 
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Found:
-        """Return what the test finds now, or what it found a short while ago."""
+        """Return what the probe finds now, or what it found a short while ago."""
         asked = self._clock()
         key = (args, tuple(sorted(kwargs.items())))
         with self._lock:
@@ -42,7 +42,7 @@ class HostTest(Generic[Arguments, Found]):
             if kept is not None and (self._works(kept[0]) or asked < kept[1]):
                 return kept[0]
             began = self._clock()
-            found = self._test(*args, **kwargs)
+            found = self._probe(*args, **kwargs)
             ended = self._clock()
             self._found[key] = (found, ended + KEPT_FOR * (ended - began))
             return found
