@@ -86,7 +86,7 @@ class CallsInProgress:
             yield
         except ChannelError:
             raise
-        except Exception as error:
+        except Exception as error:  # of the library, whose session was closed
             if self.is_closed:
                 raise Ambiguous("the channel was closed during the call") from error
             raise

@@ -21,12 +21,12 @@ from gateway.cli.terminal.stdin_lines import stdin_lines
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
-async def confirm_deletion(name: str, consequence: str, *, yes: bool, scripts_may: bool = False) -> None:
+async def confirm_deletion(name: str, consequence: str, *, yes: bool, scripts_need_yes: bool = True) -> None:
     """Ask before something is deleted, unless `yes`; raises CommandFailed if it is not wanted.
 
-    Where there is no terminal to ask at, raises UsageError with the consequence, unless `scripts_may`.
+    Where there is no terminal to ask at, raises UsageError with the consequence, if `scripts_need_yes`.
     """
-    if yes or (scripts_may and not sys.stdin.isatty()):
+    if yes or (not scripts_need_yes and not sys.stdin.isatty()):
         return
     if not sys.stdin.isatty():
         raise UsageError(f"{consequence}: pass --yes")

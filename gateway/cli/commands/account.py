@@ -86,7 +86,7 @@ def _add_commands(app: typer.Typer, plural: str) -> None:
         print_record(await gateway.get("accounts", "me", plural, name), as_json=as_json)
 
     async def delete_record(gateway: GatewayClient, name: Name, *, yes: Yes = False) -> None:
-        await confirm_deletion(name, LOST[plural], yes=yes, scripts_may=plural != "agents")
+        await confirm_deletion(name, LOST[plural], yes=yes, scripts_need_yes=plural == "agents")
         await gateway.delete("accounts", "me", plural, name)
         print_line(f"{name} deleted")
 

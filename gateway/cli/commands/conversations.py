@@ -95,7 +95,9 @@ async def say_as_operator(
 @remote(conversations, "rm")
 async def delete_conversation(gateway: GatewayClient, conversation: Id, *, yes: Yes = False) -> None:
     """Delete a conversation with its events and files; its running jobs are stopped."""
-    await confirm_deletion(conversation, "its messages and files are deleted", yes=yes, scripts_may=True)
+    await confirm_deletion(
+        conversation, "its messages and files are deleted", yes=yes, scripts_need_yes=False
+    )
     await gateway.delete("conversations", conversation)
     print_line(f"{conversation} is deleted")
 

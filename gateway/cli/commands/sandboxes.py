@@ -134,7 +134,7 @@ async def stop_sandbox(gateway: GatewayClient, name: Name) -> None:
 async def delete_sandbox(gateway: GatewayClient, name: Name, *, yes: Yes = False) -> None:
     """Delete a live sandbox by its id, or a record with its live sandboxes; workspace files stay."""
     await confirm_deletion(
-        name, "its jobs and its files outside workspaces are lost", yes=yes, scripts_may=True
+        name, "its jobs and its files outside workspaces are lost", yes=yes, scripts_need_yes=False
     )
     where = ("sandboxes", name) if name.startswith(LIVE_ID_PREFIX) else ("accounts", "me", "sandboxes", name)
     await gateway.delete(*where)
