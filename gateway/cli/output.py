@@ -137,13 +137,16 @@ def styled_state(state: str) -> str:
 
 def shows_styles() -> bool:
     """Return whether stdout shows colours: pipes, dumb terminals and those with NO_COLOR do not."""
-    if not sys.stdout.isatty():
-        return False
-    from rich.console import Console
-
     from gateway.config.load import environment
 
-    return not environment("NO_COLOR") and not Console().is_dumb_terminal
+    return sys.stdout.isatty() and not environment("NO_COLOR") and not is_dumb_terminal()
+
+
+def is_dumb_terminal() -> bool:
+    """Return whether the terminal cannot move its cursor or change colours."""
+    from rich.console import Console
+
+    return Console().is_dumb_terminal
 
 
 def print_record(record: Row, *, as_json: bool) -> None:

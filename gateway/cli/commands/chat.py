@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from http import HTTPStatus
@@ -12,12 +13,13 @@ import typer
 
 from gateway.cli.errors import CommandFailed, ExitCode, UsageError, print_error
 from gateway.cli.group import Json
-from gateway.cli.output import print_line, shows_styles, to_json
+from gateway.cli.output import is_dumb_terminal, print_line, shows_styles, to_json
 from gateway.cli.stdout_reader import while_stdout_is_read
 from gateway.cli.terminal.transcript import render_summary
 
 if TYPE_CHECKING:
     from gateway.cli.client import GatewayClient
+    from gateway.cli.terminal.screens import ChatScreen
 
 
 async def chat(
@@ -38,12 +40,25 @@ async def chat(
         raise UsageError("the message is blank: give some text")
     ended = await TerminalSession(
         ConversationClient(gateway, conversation, may_be_new=True),
+        _screen(in_session=message is None),
         agent=agent,
         once=message,
         markdown=not plain and shows_styles(),
     ).run()
     if (message is not None and ended != "turn.completed") or ended == REFUSED:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _screen(*, in_session: bool) -> ChatScreen:
+    """Return a screen with an editor for a session at a terminal that can move its cursor."""
+    from gateway.cli.terminal.screens import LineScreen
+
+    at_terminal = in_session and sys.stdin.isatty()
+    if not at_terminal or not sys.stdout.isatty() or is_dumb_terminal():
+        return LineScreen(prompts=at_terminal)
+    from gateway.cli.terminal.line_editor import LineEditor
+
+    return LineEditor()
 
 
 async def acp(

@@ -7,9 +7,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, aclosing, contextmanager
-from dataclasses import dataclass
-from enum import Enum
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 import typer
@@ -17,10 +15,9 @@ import typer
 from gateway.cli.errors import print_error
 from gateway.cli.printable import clean
 from gateway.cli.terminal.conversation_client import ConversationClient, MessageTooLong
-from gateway.cli.terminal.stdin_lines import stdin_lines
+from gateway.cli.terminal.screens import ChatScreen, KeyPress, TypedLine
 from gateway.cli.terminal.transcript import ENDS, Transcript, render_decision_command, render_tool_call
 
-PROMPT = "> "
 PIPED_AT_ONCE = 20
 """Messages of piped input that may be unanswered at a time: a conversation's queue is limited."""
 
@@ -31,22 +28,6 @@ HELP = (
 )
 
 Frame = Mapping[str, Any]
-
-
-class KeyPress(Enum):
-    """The keys that end or interrupt the input."""
-
-    INTERRUPT = "interrupt"
-    END = "end"
-
-
-@dataclass(frozen=True, slots=True)
-class TypedLine:
-    """A typed line."""
-
-    text: str
-
-
 SessionInput = TypedLine | KeyPress | Frame
 
 
@@ -56,12 +37,14 @@ class TerminalSession:
     def __init__(
         self,
         client: ConversationClient,
+        screen: ChatScreen,
         *,
         agent: str | None = None,
         once: str | None = None,
         markdown: bool = False,
     ) -> None:
         self._client = client
+        self._screen = screen
         self._agent = agent
         self._once = once
         self._inputs: asyncio.Queue[SessionInput] = asyncio.Queue()
@@ -76,26 +59,28 @@ class TerminalSession:
         self._piped: deque[TypedLine | KeyPress] = deque()
         self._has_failures = False
         self._is_connected = False
-        self._reads_lines = False
         self._input_ended = False
         self._leaving = False
         self._last_state = ""
         self._at_terminal = sys.stdin.isatty()
-        self._stack = ExitStack()
+        self._group = asyncio.TaskGroup()
+        self._reading: asyncio.Task[None] | None = None
 
     async def run(self) -> str:
         """Run until the person exits or the one message is answered; returns how the last turn ended.
 
         For piped input that is REFUSED if a message was refused, or its turn did not complete.
         """
-        with self._stack, on_interrupt(lambda: self._inputs.put_nowait(KeyPress.INTERRUPT)):
-            async with asyncio.TaskGroup() as group:
+        with on_interrupt(lambda: self._inputs.put_nowait(KeyPress.INTERRUPT)):
+            async with self._group as group:
                 following = group.create_task(self._follow())
                 await self._start()
                 while not self._is_over():
                     await self._handle(await self._inputs.get())
                     await self._handle_piped()
                 following.cancel()
+                if self._reading is not None:
+                    self._reading.cancel()
         if self._running() and not self._pending_approvals:
             typer.echo("what runs goes on without this terminal; see dovecote turns list", err=True)
         is_piped = self._once is None and not self._at_terminal
@@ -110,21 +95,13 @@ class TerminalSession:
         if self._once is not None:
             await self._send_message(self._once)
             return
-        self._read_lines()
         if self._at_terminal:
             typer.echo(HELP)
-            self._prompt()
+            self._screen.prompt()
+        self._read_input()
 
-    def _read_lines(self) -> None:
-        def put(line: str | None) -> None:
-            self._inputs.put_nowait(KeyPress.END if line is None else TypedLine(line))
-
-        self._reads_lines = True
-        self._stack.enter_context(stdin_lines(sys.stdin.fileno(), put))
-
-    def _prompt(self) -> None:
-        if self._at_terminal and self._once is None:
-            typer.echo(PROMPT, nl=False)
+    def _read_input(self) -> None:
+        self._reading = self._group.create_task(self._screen.read(self._inputs.put_nowait))
 
     def _is_over(self) -> bool:
         """Return whether to end: a person who leaves waits only until the gateway has what was typed.
@@ -185,7 +162,7 @@ class TerminalSession:
         elif text.strip():
             await self._send_message(text)
         else:
-            self._prompt()
+            self._screen.prompt()
 
     async def _send_message(self, text: str) -> None:
         try:
@@ -193,7 +170,7 @@ class TerminalSession:
         except MessageTooLong as error:
             print_error(str(error))
             self._last_state, self._has_failures = REFUSED, True
-            self._prompt()
+            self._screen.prompt()
         else:
             self._sent_texts.append(text)
 
@@ -203,9 +180,10 @@ class TerminalSession:
                 await self._client.answer(self._pending_approvals[0]["data"]["approval"], text)
             return
         if text.strip().lower() not in {"y", "yes", "n", "no"}:
-            self._ask_person("approve? y/n ")
+            self._screen.ask("approve? y/n ")
             return
         event = self._pending_approvals.pop(0)
+        self._screen.end_question()
         await self._client.decide(event["data"]["approval"], approved=text.strip().lower().startswith("y"))
 
     async def _on_frame(self, frame: Frame) -> None:
@@ -242,14 +220,14 @@ class TerminalSession:
             typer.echo(clean(str(frame.get("reply") or "")))
         elif frame.get("reply"):
             self._awaited_replies.append(str(frame["reply"]))
-        self._prompt()
+        self._screen.prompt()
 
     def _on_error(self, frame: Frame) -> None:
         print_error(str(frame.get("detail") or frame.get("code")))
         if str(frame.get("id")) in self._unaccepted:
             self._unaccepted.pop(str(frame["id"]), None)
             self._last_state, self._has_failures = REFUSED, True
-            self._prompt()
+            self._screen.prompt()
 
     def _on_event(self, event: Frame) -> None:
         """Show an event; events before our turn is known wait, because they may be ours."""
@@ -265,7 +243,7 @@ class TerminalSession:
             self._turns[turn], self._last_state = str(event["type"]), str(event["type"])
             self._has_failures |= event["type"] != "turn.completed"
             if not self._running():
-                self._prompt()
+                self._screen.prompt()
 
     def _show(self, event: Frame) -> None:
         about = event.get("data") or {}
@@ -274,30 +252,28 @@ class TerminalSession:
             return
         if about.get("role") == "notice" and about.get("text") in self._awaited_replies:
             self._awaited_replies.remove(about["text"])
-        typer.echo(self._transcript.render(event), nl=False)
+        self._screen.write(self._transcript.render(event))
         if event["type"] in {"approval.requested", "question.requested"} and event.get("turn") in self._turns:
             self._ask_approval(event)
         if event["type"] in {"approval.resolved", "question.answered"}:
             self._pending_approvals = [
                 one for one in self._pending_approvals if one["data"]["approval"] != about.get("approval")
             ]
+            if not self._pending_approvals:
+                self._screen.end_question()
 
     def _ask_approval(self, event: Frame) -> None:
         self._pending_approvals.append(event)
-        if self._once is not None and not self._reads_lines:
-            self._read_lines()
+        if self._reading is None:
+            self._read_input()
         if self._at_terminal and event["type"] == "question.requested":
-            self._ask_person("your answer: ")
+            self._screen.ask("your answer: ")
         elif self._at_terminal:
-            self._ask_person(f"approve {clean(render_tool_call(event['data']))}? y/n ")
+            self._screen.ask(f"approve {clean(render_tool_call(event['data']))}? y/n ")
         else:
             print_error(render_decision_command(event))
         if self._input_ended:
             self._on_end_of_input()
-
-    def _ask_person(self, question: str) -> None:
-        """Write a question where a person reads it, also while the answers go to a file."""
-        typer.echo(question, nl=False, err=self._at_terminal and not sys.stdout.isatty())
 
 
 @contextmanager
