@@ -14,6 +14,7 @@ from contextlib import (
     contextmanager,
 )
 from datetime import datetime
+from pathlib import Path
 
 import structlog
 
@@ -36,8 +37,9 @@ from delivery.errors import DeliveryError, LeaseBusy, LeaseLost
 from delivery.events.event import Event, EventType
 from delivery.events.port import EventStream, StoredEvent, StreamBounds, Tail
 from gateway.infra.backing_services import BackingServices
+from gateway.infra.data_dir import separate_disks
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
-from gateway.observability.gauges import ProcessGauges
+from gateway.observability.gauges import DiskGauges, ProcessGauges
 from gateway.observability.metrics import Metrics
 from gateway.store.turn_state import DEAD_LETTER_PREFIX
 from gateway.tools.executor import TOOLS
@@ -375,8 +377,17 @@ def process_gauges(
     return ProcessGauges(
         metrics=backing.metrics,
         database=backing.database,
-        directory=backing.settings.data_dir,
         is_broker_up=lambda: backing.nats.state == "ok",
         event_log=lambda: backing.stream.usage,
         count_channels=count_channels,
     )
+
+
+def disk_gauges(backing: BackingServices) -> DiskGauges:
+    """Return the gauges of the disks that this process writes to."""
+    directory = backing.settings.data_dir
+
+    def list_directories() -> Mapping[str, Path]:
+        return {"data": directory, **{one.name: one for one in separate_disks(directory)}}
+
+    return DiskGauges(backing.metrics, list_directories)

@@ -21,6 +21,7 @@ from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.ingress.receive import UpdateHandler
 from gateway.instrumentation import (
     InstrumentedUpdateHandler,
+    disk_gauges,
     process_gauges,
 )
 from gateway.maintenance.janitor import Janitor
@@ -85,6 +86,7 @@ async def build_components(backing: BackingServices, stack: AsyncExitStack) -> C
             base.sign_in_links.run,
             _epoch_watch(backing),
             process_gauges(backing, base.channel_supervisor.count_by_state).run,
+            disk_gauges(backing).run,
         ),
         last_to_stop=(
             # After the drafts: their last calls, such as removing the line about a command, need the bots.

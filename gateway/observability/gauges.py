@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import shutil
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +17,7 @@ from delivery.background import log_errors
 from delivery.broker.stream_config import LogUsage
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database, DatabaseUnavailable
+from gateway.observability.disk import ANSWER_SECONDS, ReadFree, read_free_bytes
 from gateway.observability.metrics import Metrics
 from gateway.store import sandboxes
 from gateway.store.turns import queue_depths
@@ -65,11 +65,10 @@ class QueueGauges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGauges:
-    """Measures the dependencies of this process: broker, database, disk, channels."""
+    """Measures the dependencies of this process: broker, database, channels."""
 
     metrics: Metrics
     database: Database
-    directory: Path
     is_broker_up: Callable[[], bool]
     event_log: Callable[[], LogUsage]
     count_channels: Callable[[], Mapping[str, int]]
@@ -91,8 +90,6 @@ class ProcessGauges:
         set_gauge("stream_days", math.nan if usage.days is None else usage.days)
         for state, count in self.count_channels().items():
             set_gauge("channels", count, state=state)
-        usage_of_disk = await asyncio.to_thread(shutil.disk_usage, self.directory)  # a mount may fail or hang
-        set_gauge("disk_free_bytes", usage_of_disk.free)
 
     async def _database_answers(self) -> bool:
         try:
@@ -101,6 +98,62 @@ class ProcessGauges:
         except DatabaseUnavailable:
             return False
         return True
+
+
+class DiskGauges:
+    """Measures the free space of the data directory's disk, and of disks that are mounted in it.
+
+    A mount may not return from a call at all: there is one attempt at a time, and what is not measured within
+    `answer_seconds` is shown as NaN, so that an alert does not trust an old value. `list_directories` returns
+    the directories by the names of their disks.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        list_directories: Callable[[], Mapping[str, Path]],
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        read_free: ReadFree = read_free_bytes,
+        interval: float = INTERVAL,
+    ) -> None:
+        self._metrics = metrics
+        self._list_directories = list_directories
+        self._answer_seconds = answer_seconds
+        self._read_free = read_free
+        self._interval = interval
+        self._attempt: asyncio.Future[Mapping[str, float]] | None = None
+        self._disks: set[str] = set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Measure until stopped."""
+        await _run_regularly(stop, self.run_once, self._interval)
+
+    async def run_once(self) -> None:
+        """Measure once."""
+        loop = asyncio.get_running_loop()
+        self._attempt = self._attempt or loop.run_in_executor(None, self._measure)
+        done, _ = await asyncio.wait({self._attempt}, timeout=self._answer_seconds)
+        measured: Mapping[str, float] = {}
+        if done:
+            attempt, self._attempt = self._attempt, None
+            measured = attempt.result()
+        self._disks.update(measured)
+        for disk in self._disks:
+            self._metrics.set("disk_free_bytes", measured.get(disk, math.nan), disk=disk)
+
+    def _measure(self) -> Mapping[str, float]:
+        measured = {}
+        with suppress(OSError):  # the data directory itself is gone
+            for disk, directory in self._list_directories().items():
+                measured[disk] = self._free(directory)
+        return measured
+
+    def _free(self, directory: Path) -> float:
+        try:
+            return self._read_free(directory)
+        except OSError:
+            return math.nan
 
 
 async def _run_regularly(

@@ -59,7 +59,7 @@ GAUGES: Catalogue = {
     "stream_days": ("days of events that the event log holds at the present rate", ()),
     "broker_up": ("1 while NATS answers this process and stores messages", ()),
     "database_up": ("1 while the database answers this process", ()),
-    "disk_free_bytes": ("free bytes on the data directory's file system", ()),
+    "disk_free_bytes": ("free bytes of the data directory's disk, and of disks mounted in it", ("disk",)),
     "build": ("always 1; the label is the version", ("version",)),
 }
 HISTOGRAMS: Catalogue = {

@@ -77,11 +77,10 @@ def _queue_gauges(failing: FailingDatabase, _place: Path) -> Run:
     return QueueGauges(failing.as_database(), Metrics(), interval=PAUSE).run
 
 
-def _process_gauges(failing: FailingDatabase, place: Path) -> Run:
+def _process_gauges(failing: FailingDatabase, _place: Path) -> Run:
     return ProcessGauges(
         metrics=Metrics(),
         database=failing.as_database(),
-        directory=place,
         is_broker_up=failing.fail,
         event_log=LogUsage,
         count_channels=dict,
