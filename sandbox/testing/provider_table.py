@@ -70,7 +70,7 @@ class ProviderTable:
     command: Sequence[str]
     cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
     runs_on: dict[str, str] = field(default_factory=dict)
-    """What each provider ran on, in the order in which they ran."""
+    """What each provider ran on."""
 
     columns: dict[type, str] = field(default_factory=dict)
     """The provider of each test class whose rig has no parameter."""
@@ -117,6 +117,7 @@ class ProviderTable:
     def lines(self, at: datetime) -> Iterator[str]:
         """Yield the page."""
         notes: dict[str, int] = {}
+        runs_on = dict(sorted(self.runs_on.items()))  # with several processes they arrive in any order
         yield from (
             "# Providers of sandboxes",
             "",
@@ -133,12 +134,12 @@ class ProviderTable:
         )
         yield from (
             _item("-", f"**{name}**: {what or 'did not run on this machine'}.")
-            for name, what in self.runs_on.items()
+            for name, what in runs_on.items()
         )
-        yield from ("", "## Promises", "", f"{_HEAD} {' | '.join(self.runs_on)} |")
-        yield f"|---|{'---|' * len(self.runs_on)}"
+        yield from ("", "## Promises", "", f"{_HEAD} {' | '.join(runs_on)} |")
+        yield f"|---|{'---|' * len(runs_on)}"
         for name, words in promises().items():
-            cells = (self.cells.get((name, column)) for column in self.runs_on)
+            cells = (self.cells.get((name, column)) for column in runs_on)
             shown = (_shown(cell or Cell(outcome="not run", words=NOT_SELECTED), notes) for cell in cells)
             yield f"| {_plain(words)} | {' | '.join(shown)} |"
         yield from ("", "## Notes", "")
