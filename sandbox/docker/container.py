@@ -376,7 +376,7 @@ def run_command(mode: str, script: str, stdin: bytes, unset: Sequence[str]) -> l
 
 def cleanup_command(task: str) -> list[str]:
     """Return the command line that kills the remaining processes of a run."""
-    return ["sh", "-c", program("jobs.sh") + _program("sweep.sh") + 'clear_task "$1"', "sweep", task]
+    return ["sh", "-c", program("jobs.sh") + _program("sweep.sh") + 'clear_run "$1"', "sweep", task]
 
 
 def _program(name: str) -> str:

@@ -43,6 +43,9 @@ trap 'exit 137' EXIT # without room for one more process the shell ends here, an
 hunt $$
 [ "$length" = 0 ] || rm -f "$pipe" "$pipe.fed"
 set -- /proc/[0-9]*
-[ $# -le 3 ] || clear_task "$DOVECOTE_TASK"
+[ $# -le 3 ] || {
+  clear_task "$DOVECOTE_TASK"
+  kill_writers $$
+}
 trap - EXIT
 exit $code

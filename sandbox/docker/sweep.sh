@@ -78,3 +78,52 @@ clear_task() {
   done
   return 1
 }
+
+# kill_writers PID: kill all but PID and this shell who can write to the output of the run that the engine started as
+# PID. Who has left and has no mark any more is found by that; a result does not come before its output is closed.
+# While a script runs, its shell has the pipe of stderr as 2, else as 3.
+kill_writers() {
+  held=
+  for file in "/proc/$1/fd/1" "/proc/$1/fd/2" "/proc/$1/fd/3"; do
+    [ -p "$file" ] && held="$held $file"
+  done
+  hunts=0
+  absent=
+  while [ "$hunts" -lt 300 ]; do
+    hunts=$((hunts + 1))
+    prey=
+    for file in /proc/[0-9]*/fd/[0-9]*; do
+      same=
+      for one in $held; do
+        [ "$file" -ef "$one" ] && same=yes
+      done
+      [ -n "$same" ] || continue
+      file=${file#/proc/}
+      case ${file%%/*} in "$1" | $$) ;; *) prey="$prey ${file%%/*}" ;; esac
+    done
+    if [ -z "$prey" ]; then
+      [ -n "$absent" ] && return 0
+      absent=yes
+      continue
+    fi
+    absent=
+    kill -STOP $prey
+    kill -KILL $prey
+  done
+}
+
+# clear_run KEY: from outside, end a run and what is left of it. Its first process is halted until its output is closed.
+clear_run() {
+  case $1 in
+    keep-*) ;;
+    *)
+      for place in $(grep -ls "DOVECOTE_TASK=$1" /proc/[0-9]*/environ); do
+        place=${place%/environ}
+        read -r status 2>/dev/null <"$place/stat" || continue
+        set -- "$1" ${status##*) }
+        [ "$3" = 0 ] && kill -STOP "${place#/proc/}" && kill_writers "${place#/proc/}"
+      done
+      ;;
+  esac
+  clear_task "$1"
+}

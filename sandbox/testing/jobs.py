@@ -54,6 +54,22 @@ class JobContract:
         assert (await wait_for_job(sandbox, "job_1")).exit_code == 6
 
     @needs_jobs
+    async def test_a_daemon_without_a_mark_holds_no_result_up(
+        self, sandbox: Sandbox, sleep_seconds: str
+    ) -> None:
+        """What cleared its environment and holds the output ends with its command, also beside a job."""
+        script = "echo begun; while ! test -e go; do sleep 0.05; done; exit 6"
+        await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=script))
+        await wait_for_output(sandbox, "job_1", b"begun")
+        for ending, seconds, code in (("exit 3", 60, 3), (f"sleep {sleep_seconds}", 1, 137)):
+            daemon = f"(env -i setsid sleep {sleep_seconds} &); (env -i setsid sleep {sleep_seconds} >&2 &); "
+            result = await sandbox.run(ExecRequest(script=f"{daemon}echo done; {ending}", timeout=seconds))
+            assert (result.exit_code, result.stdout, result.timed_out) == (code, b"done\n", code == 137)
+            assert processes_with(f"sleep\x00{sleep_seconds}") == []
+        await sandbox.write("go", b"")
+        assert (await wait_for_job(sandbox, "job_1")).exit_code == 6
+
+    @needs_jobs
     async def test_a_command_with_too_many_processes_leaves_a_job_alone(
         self, sandbox: Sandbox, sleep_seconds: str
     ) -> None:
