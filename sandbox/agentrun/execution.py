@@ -89,10 +89,12 @@ class AgentRunHandle:
         deadline = time.monotonic() + timeout
         command = start + _waiting(key, 0, min(self._wait_seconds, timeout))
         answer = await self._command(command, begun=False)
+        is_late = False  # asked once more afterwards: a gateway that was paused has an old answer
         while answer.stdout.startswith("running"):
-            if time.monotonic() > deadline:
+            if is_late:
                 raise ProviderUnreachable(f"agentrun: a program is not done after {timeout:g} seconds")
-            answer = await self._command(_waiting(key, 0, self._wait_seconds))
+            is_late = time.monotonic() > deadline
+            answer = await self._command(_waiting(key, 0, 0.0 if is_late else self._wait_seconds))
         code, size, output = _parsed(answer)
         while len(output) < size:
             _code, _size, piece = _parsed(await self._command(_waiting(key, len(output), self._wait_seconds)))

@@ -129,8 +129,11 @@ class Invocations:
 
     async def _await_result(self, attempt: str, seconds: float) -> bytes:
         """Wait until the function has stored its result."""
-        deadline = asyncio.get_running_loop().time() + seconds + CANCEL_SECONDS
-        while asyncio.get_running_loop().time() < deadline:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds + CANCEL_SECONDS
+        is_late = False
+        while not is_late:
+            is_late = loop.time() >= deadline  # looks once more: a gateway that was paused may be late
             try:
                 with translate_errors(attempt, STORE):
                     answer = await self._objects.get_object(**self._key(attempt, "result"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from sandbox.docker.engine import Engine, ExecSpec
 from sandbox.docker.errors import translate_errors
 from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxGone
 from sandbox.exec.attached_sandbox import AttachedSandbox, make_directory, probe_user
+from sandbox.exec.command_timeout import command_timeout
 from sandbox.exec.scripts import program
 from sandbox.model import SandboxId, SandboxSpec, external_id
 from sandbox.port import Sandbox
@@ -35,7 +35,7 @@ class ContainerExec:
         sent = f"input={place}/input\n{text}\n".encode("utf-8", "surrogateescape")
         argv = ["sh", "-c", program("receive.sh"), "dovecote", place, str(len(sent)), str(len(stdin)), ""]
         try:
-            async with asyncio.timeout(timeout):
+            async with command_timeout(timeout):
                 return await self._run(argv, sent + stdin)
         except TimeoutError as error:
             raise ProviderUnreachable(f"docker: a program did not end within {timeout:g} seconds") from error

@@ -26,6 +26,7 @@ from sandbox.errors import (
     repeatable,
 )
 from sandbox.exec.background_jobs import MAX_SCRIPT_BYTES, BackgroundJobs, CompletionCallback
+from sandbox.exec.command_timeout import command_timeout
 from sandbox.exec.shielded import shielded
 from sandbox.model import (
     BackgroundJob,
@@ -108,7 +109,7 @@ class ContainerHandle:
         spec = self.exec_spec(argv, task, attached=attached, limit=limit)
         clean = False
         try:
-            async with asyncio.timeout(command.timeout):
+            async with command_timeout(command.timeout):
                 await shielded(self._begin(spec, started))
                 if command.on_output is not None:
                     started[0].listen(command.on_output)

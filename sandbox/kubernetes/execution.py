@@ -7,7 +7,6 @@ program and its input are sent as stdin. Stdin need not be closed, which version
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from typing import Any
 import aiohttp
 
 from sandbox.errors import OutcomeUnknown, ProviderRefused, outcome_unknown
+from sandbox.exec.command_timeout import command_timeout
 from sandbox.exec.scripts import program
 from sandbox.kubernetes.api import ClusterApi
 from sandbox.kubernetes.errors import PodUnavailable, translate_errors
@@ -92,7 +92,7 @@ async def run_program(
     command = ["sh", "-c", program("receive.sh"), "dovecote", place, str(len(sent)), str(len(stdin)), uid]
     execution, query = PodExecution(), exec_query(command, container=container)
     try:
-        async with asyncio.timeout(timeout), api.websocket(f"{pod}/exec", query) as socket:
+        async with command_timeout(timeout), api.websocket(f"{pod}/exec", query) as socket:
             with outcome_unknown(), translate_errors():
                 await _send(socket, sent + stdin)
                 await _receive(socket, execution)
