@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
+from channels.emoji import ReactionEmoji
 from channels.errors import Unsupported
 from channels.message import (
     Address,
@@ -18,7 +19,6 @@ from channels.message import (
     DraftText,
     File,
     Message,
-    ReactionEmoji,
     Reply,
     SentMessage,
     StatusReaction,

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from channels.discord.settings import DiscordSettings
+from channels.emoji import ReactionEmoji
 from channels.inbox.adapter_modules import probe_of, simulator_of
 from channels.inbox.emoji import ALIASES
-from channels.message import ReactionEmoji
 from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
 from egress.guard import EgressGuard
 

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
+from channels.emoji import ReactionEmoji
 from channels.github.settings import GitHubSettings
 from channels.github.threads import REACTIONS, measure
 from channels.inbox.adapter_modules import probe_of, simulator_of
 from channels.inbox.emoji import ALIASES
-from channels.message import ReactionEmoji
 from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
 from egress.guard import EgressGuard
 

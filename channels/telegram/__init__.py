@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from channels.emoji import ReactionEmoji
 from channels.inbox.adapter_modules import probe_of, simulator_of
 from channels.inbox.emoji import ALIASES
-from channels.message import ReactionEmoji
 from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
 from channels.telegram.payloads import DIRECT_TOPIC
 from channels.telegram.settings import TelegramSettings

@@ -30,7 +30,7 @@ FOREIGN: dict[str, str] = {
     "channels/inbox/updates.py": "find_mention",
     "channels/commonmark/bare_urls.py": "_REST",
     "channels/commonmark/inline_spans.py": "_INLINE _MARK",
-    "channels/message.py": "_KEYCAP",
+    "channels/emoji.py": "_KEYCAP",
     "channels/slack/installations.py": "_ID _STATE",
     "channels/slack/send/markup.py": "_ENTITY_START",
     "channels/slack/settings.py": "_TOKEN",

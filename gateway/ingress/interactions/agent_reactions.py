@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
 
-from channels.message import MAX_EMOJI, Address, Reaction, RoomKind
+from channels.emoji import MAX_EMOJI
+from channels.message import Address, Reaction, RoomKind
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.deliveries import queries

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from channels.message import is_emoji
+from channels.emoji import is_emoji
 from channels.registry import built_in
 
 
