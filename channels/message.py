@@ -44,12 +44,20 @@ class Address:
         raw = json.loads(text)
         return cls(channel=raw["channel"], room=raw["room"], thread=raw["thread"], extras=dict(raw["extras"]))
 
-    def moved_target(self, target: str, room: str) -> str | None:
-        """Return an encoded address with another room, None for one that is not in this address's room."""
-        address = Address.decode(target)
+    def moved(self, address: Address, new: Address) -> Address | None:
+        """Return what an address in this room, or in this thread, is at `new`; None for one elsewhere."""
         if (address.channel, address.room) != (self.channel, self.room):
             return None
-        return replace(address, room=room).encode()
+        if self.thread is None:
+            return replace(address, room=new.room)
+        if address.thread != self.thread:
+            return None
+        return replace(new, extras={**address.extras, **new.extras})
+
+    def moved_target(self, target: str, new: Address) -> str | None:
+        """Return an encoded address as `moved` does."""
+        found = self.moved(Address.decode(target), new)
+        return None if found is None else found.encode()
 
     @property
     def destination(self) -> str:
@@ -171,11 +179,25 @@ class Reaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomMigrated:
-    """A room has a new id: everything addressed to `old` belongs to `new` from now on."""
+    """A room has a new id: everything addressed to `old` belongs to `new` from now on.
+
+    With a thread in `old`, that is true of this thread alone. `keeps_messages`: they have the same ids there.
+    """
 
     key: str
     old: Address
     new: Address
+    keeps_messages: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomsRenamed:
+    """The ids of a channel's rooms that began with `old` begin with `new`: their owner has a new name."""
+
+    key: str
+    channel: str
+    old: str
+    new: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +230,7 @@ class MessageDeleted:
     platform_id: str
 
 
-RoomChange = RoomMigrated | RoomReopened | PermissionsChanged
+RoomChange = RoomMigrated | RoomsRenamed | RoomReopened | PermissionsChanged
 """What a platform reports of its rooms; no person is its author."""
 
 Update = Message | Command | ButtonPress | Reaction | RoomChange | MessageDeleted

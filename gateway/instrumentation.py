@@ -27,6 +27,7 @@ from channels.message import (
     Reaction,
     RoomMigrated,
     RoomReopened,
+    RoomsRenamed,
     Update,
 )
 from channels.port import Accept
@@ -93,6 +94,7 @@ UPDATE_KINDS: dict[type[Update], str] = {
     ButtonPress: "press",
     Reaction: "reaction",
     RoomMigrated: "moved",
+    RoomsRenamed: "moved",
     RoomReopened: "reopened",
     PermissionsChanged: "permissions",
     MessageDeleted: "deleted",

@@ -58,13 +58,13 @@ def _route(row: object) -> Route:
     )
 
 
-async def move_room(connection: Connection, *, old: Address, room: str) -> None:
-    """Change the targets of every route to a room, or to a thread of it, for a room whose id has changed."""
+async def move_room(connection: Connection, *, old: Address, new: Address) -> None:
+    """Change the targets of every route to a room and its threads, or to one thread, whose id has changed."""
     names_it = routes.c.target.contains(json.dumps(old.room), autoescape=True)
     is_chat = routes.c.kind == str(RouteKind.CHAT)
     targets = await connection.execute(select(routes.c.target).where(is_chat, names_it).distinct())
     for target in targets.scalars().all():
-        if (moved := old.moved_target(target, room)) is not None:
+        if (moved := old.moved_target(target, new)) is not None:
             await connection.execute(
                 update(routes).where(is_chat, routes.c.target == target).values(target=moved)
             )

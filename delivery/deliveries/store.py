@@ -9,12 +9,12 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Executable, Row, bindparam, func, select, update
+from sqlalchemy import Executable, Row, bindparam, func, literal_column, select, text, update
 
 from channels.message import Address
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
-from delivery.database.tables import IS_OPEN, deliveries, endpoints
+from delivery.database.tables import IS_OPEN, SENT_MESSAGES, deliveries, endpoints
 from delivery.deliveries import destinations
 from delivery.deliveries.attempt import DeliveryState
 from delivery.deliveries.port import Delivery
@@ -26,6 +26,9 @@ IDENTITY = ("event_id", "kind", "target", "part")
 
 DROPPED = "dropped"
 """The error of a delivery that an operator has dropped."""
+
+_FOUND_LATER = deliveries.c.event_type == literal_column("'approval.requested'"), text(SENT_MESSAGES)
+"""The deliveries that are found by their messages, for presses and reactions: each has its partial index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,13 +340,19 @@ async def drop(connection: Connection, account: str, delivery: str) -> bool:
     return changed.rowcount == 1
 
 
-async def move_room(connection: Connection, *, old: Address, room: str) -> None:
-    """Change the addresses of a room's unfinished deliveries, for a room whose id has changed."""
-    waiting = (deliveries.c.destination == old.destination, IS_OPEN)
-    targets = await connection.execute(select(deliveries.c.target).where(*waiting).distinct())
-    for target in targets.scalars().all():
-        if (moved := old.moved_target(target, room)) is not None:
-            new = {"target": moved, "destination": Address.decode(moved).destination}
-            await connection.execute(
-                update(deliveries).where(*waiting, deliveries.c.target == target).values(**new)
-            )
+async def move_room(connection: Connection, *, old: Address, new: Address, keeps_messages: bool) -> None:
+    """Change the addresses of unfinished deliveries to a room, or to a thread, whose id has changed.
+
+    If it `keeps_messages`, questions and answers that were sent are found under the new id as well. Else no
+    waiting delivery changes a message: another one may have its id.
+    """
+    changes = {} if keeps_messages else {"platform_id": None}
+    for which in (IS_OPEN, *(_FOUND_LATER if keeps_messages else ())):
+        there = (deliveries.c.destination == old.destination, which)
+        targets = await connection.execute(select(deliveries.c.target).where(*there).distinct())
+        for target in targets.scalars().all():
+            if (moved := old.moved_target(target, new)) is not None:
+                values = {"target": moved, "destination": Address.decode(moved).destination, **changes}
+                await connection.execute(
+                    update(deliveries).where(*there, deliveries.c.target == target).values(**values)
+                )

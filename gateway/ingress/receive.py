@@ -11,11 +11,7 @@ from channels.message import (
     Command,
     Message,
     MessageDeleted,
-    PermissionsChanged,
     Reaction,
-    RoomChange,
-    RoomMigrated,
-    RoomReopened,
     Update,
 )
 from channels.port import Accept
@@ -36,11 +32,8 @@ from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_b
 from gateway.ingress.admission import Admission
 from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
 from gateway.ingress.chat_conversations import (
-    end_waits,
     get_or_create_thread,
     get_thread,
-    list_waiting,
-    reopen_chat,
 )
 from gateway.ingress.commands.chat_commands import ChatCommands, parse, to_command
 from gateway.ingress.confidential_replies import ConfidentialReplies, ConfidentialReply
@@ -49,8 +42,8 @@ from gateway.ingress.interactions.agent_reactions import AgentReactions
 from gateway.ingress.interactions.approval_replies import ApprovalReplies
 from gateway.ingress.interactions.status_reactions import StatusReactions
 from gateway.ingress.interactions.turn_buttons import TurnButtons, is_turn_button
-from gateway.ingress.moved_rooms import move_room, move_settings
 from gateway.ingress.rate_limit import DroppedKeys, SenderRateLimiter, UnknownSenders
+from gateway.ingress.room_changes import RoomChanges
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import ChatThread, Conversation
 from gateway.store.conversations.messages import visible_attachment
@@ -83,6 +76,7 @@ class UpdateHandler:
         self._commands = commands
         self._approval_replies = ApprovalReplies(transactions, approvals, commands.reply_privately)
         self._agent_reactions = AgentReactions(transactions, submissions, self._approval_replies)
+        self._room_changes = RoomChanges(transactions)
         self._turn_buttons = TurnButtons(transactions, commands.reply_privately, cancel)
         self._confidential_replies = ConfidentialReplies(
             transactions, commands.reply_confidentially, commands.reply_privately
@@ -114,14 +108,17 @@ class UpdateHandler:
             case Command():
                 await self._on_command(context, update)
             case ButtonPress():
-                buttons = self._turn_buttons if is_turn_button(update) else self._approval_replies
-                await buttons.on_button_press(context, update)
+                await self._on_button_press(context, update)
             case Reaction():
                 await self._on_reaction(context, update)
             case MessageDeleted():
                 await self._on_deletion(context, update)
-            case RoomMigrated() | RoomReopened() | PermissionsChanged():
-                await self._on_room_change(context, update)
+            case _:
+                await self._room_changes.apply(context, update)
+
+    async def _on_button_press(self, context: ChannelContext, press: ButtonPress) -> None:
+        buttons = self._turn_buttons if is_turn_button(press) else self._approval_replies
+        await buttons.on_button_press(context, await self._room_changes.follow(context, press))
 
     async def _on_message(self, context: ChannelContext, message: Message) -> None:
         command = parse(message.text)
@@ -358,41 +355,3 @@ class UpdateHandler:
         async with self._transactions.begin("reception") as tx:
             if await self._is_new(tx, context, deletion.key):
                 await delete_message(tx, context.record.account, deletion)
-
-    async def _on_room_change(self, context: ChannelContext, change: RoomChange) -> None:
-        match change:
-            case RoomMigrated():
-                await self._on_room_migrated(context, change)
-            case RoomReopened():
-                await self._on_room_reopened(context, change)
-            case PermissionsChanged():
-                await self._on_permissions_changed(context, change)
-
-    async def _on_room_reopened(self, context: ChannelContext, reopened: RoomReopened) -> None:
-        """Send a room what it has missed; a repeated report changes nothing."""
-        async with self._transactions.begin("reception") as tx:
-            await reopen_chat(tx, context.record.account, reopened.address)
-
-    async def _on_permissions_changed(self, context: ChannelContext, change: PermissionsChanged) -> None:
-        """Try again what waits for a permission; a change that concerns nothing of it writes nothing."""
-        async with self._transactions.database.read() as connection:
-            found = await list_waiting(connection, change)
-        if found:
-            async with self._transactions.begin("reception") as tx:
-                await end_waits(tx, context.record.account, found)
-
-    async def _on_room_migrated(self, context: ChannelContext, migration: RoomMigrated) -> None:
-        """Move what belongs to a room to its new id; settings in `dovecote.toml` still name the old one."""
-        async with self._transactions.begin("reception") as tx:
-            if not await self._is_new(tx, context, migration.key):
-                return
-            moved = await move_settings(tx.connection, migration)
-            await move_room(tx.connection, context.record.account, migration)
-        old, new = migration.old.room, migration.new.room
-        log.info("ingress.room_migrated", channel=context.record.name, old=old, new=new)
-        if not moved:
-            log.warning(
-                "ingress.room_settings_outdated",
-                channel=context.record.name,
-                note=f"rooms of this channel in dovecote.toml names {old}, and the room is {new} now",
-            )

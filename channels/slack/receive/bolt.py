@@ -19,7 +19,7 @@ from slack_bolt.response import BoltResponse
 
 from channels.errors import ChannelError
 from channels.inbox.text import clean, mapping
-from channels.message import IgnoredUpdate, Message, PermissionsChanged, RoomMigrated, Update
+from channels.message import IgnoredUpdate, Message, PermissionsChanged, RoomMigrated, RoomsRenamed, Update
 from channels.port import Accept
 from channels.slack.api import Api
 from channels.slack.errors import error_code
@@ -181,7 +181,7 @@ def _place(request: AsyncBoltRequest) -> dict[str, str]:
 
 def _placed(update: Update, workspace: Workspace) -> Update:
     """Return an update whose address and files name their workspace, if the app may be in several."""
-    if not workspace.extras or isinstance(update, RoomMigrated | PermissionsChanged):
+    if not workspace.extras or isinstance(update, RoomMigrated | RoomsRenamed | PermissionsChanged):
         return update
     placed = replace(update, address=replace(update.address, extras=workspace.extras))
     if not isinstance(placed, Message):

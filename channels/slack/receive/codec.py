@@ -85,8 +85,8 @@ def _other_event(event: dict[str, Any], team: str, channel: str, bot: Bot) -> Up
 def _room_migrated(event: dict[str, Any], team: str, channel: str) -> RoomMigrated:
     """Decode the new id of a private channel, which it gets when it is shared with another workspace."""
     old, new = clean(event.get("old_channel_id")), clean(event.get("new_channel_id"))
-    rooms = {"old": Address(channel=channel, room=old), "new": Address(channel=channel, room=new)}
-    return RoomMigrated(key=f"{team}:moved:{old}:{new}", **rooms)
+    before, now = Address(channel=channel, room=old), Address(channel=channel, room=new)
+    return RoomMigrated(key=f"{team}:moved:{old}:{new}", old=before, new=now)
 
 
 def _reaction(event: ReactionEvent, team: str, channel: str, bot: Bot) -> Reaction | IgnoredUpdate:

@@ -150,7 +150,7 @@ def _room_change(message: payloads.Message, *, key: str, channel: str) -> RoomMi
         Address(channel=channel, room=str(room or here))
         for room in (message.migrate_from_chat_id, message.migrate_to_chat_id)
     )
-    return None if old == new else RoomMigrated(key=key, old=old, new=new)
+    return None if old == new else RoomMigrated(key=key, old=old, new=new, keeps_messages=False)
 
 
 def _membership(

@@ -275,6 +275,14 @@ async def list_in_room(connection: Connection, account: str, *, channel: str, ro
     return [one for one in found if Address.decode(one.address).room == room]
 
 
+async def list_rooms(connection: Connection, account: str, *, channel: str, prefix: str) -> set[str]:
+    """Return the rooms whose ids begin with a prefix and that have conversations; ended ones too."""
+    within = (conversations.c.account == account, conversations.c.channel == channel)
+    names_it = conversations.c.address.contains(json.dumps(prefix)[:-1], autoescape=True)
+    found = await connection.execute(select(conversations.c.address).where(*within, names_it).distinct())
+    return {room for room in (Address.decode(one).room for one in found.scalars()) if room.startswith(prefix)}
+
+
 async def change_address(
     connection: Connection, conversation: str, *, address: str, address_key: str | None
 ) -> None:

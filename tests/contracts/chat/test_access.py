@@ -20,6 +20,7 @@ from channels.message import (
     RoomKind,
     RoomMigrated,
     RoomReopened,
+    RoomsRenamed,
     Update,
 )
 from delivery.database.clock import utc_now
@@ -146,6 +147,43 @@ async def test_a_room_moves_with_its_threads(harness: IngressHarness) -> None:
         targets = set((await connection.execute(select(deliveries.c.target))).scalars())
         routed = set((await connection.execute(select(routes.c.target))).scalars())
     assert targets == routed == {address.encode() for address in (*new, other)}
+
+
+async def test_the_rooms_of_a_renamed_owner_move_together(harness: IngressHarness) -> None:
+    """Each repository of the owner, its settings too; one of another owner stays."""
+    channel = harness.channel_context.record
+    rooms = {"octo/loft": {"groups": "always"}, "octopus/loft": {}}
+    config = {**channel.config, "settings": {**channel.config["settings"], "rooms": rooms}}
+    async with harness.database.begin() as connection:
+        await records.update_record(connection, replace(channel, config=config))
+    old = [harness.address(room, "1") for room in ("octo/loft", "octo/nest", "octopus/loft")]
+    for address in old:
+        await harness.send_message("hello", address=address)
+    before = await list_conversations(harness)
+    await harness.receive(RoomsRenamed(key="9", channel=channel.id, old="octo/", new="hexa/"))
+    after = await list_conversations(harness)
+    new = [harness.address(room, "1") for room in ("hexa/loft", "hexa/nest", "octopus/loft")]
+    assert [after.get(address.key) for address in new] == [before[address.key] for address in old]
+    async with harness.database.read() as connection:
+        stored = await records.get_by_id(connection, channel.id)
+    assert stored is not None
+    assert set(stored.config["settings"]["rooms"]) == {"hexa/loft", "octopus/loft"}
+
+
+async def test_a_thread_moves_alone(harness: IngressHarness) -> None:
+    """A transferred issue has another repository and number; what waits for it follows, and nothing else."""
+    old, stays = (harness.address("octo/loft", thread) for thread in ("1", "12"))
+    for address in (old, stays):
+        await harness.send_message("hello", address=address)
+        await harness.send_command("status", address=address, token="")
+    before = await list_conversations(harness)
+    new = harness.address("octo/nest", "7")
+    await harness.receive(RoomMigrated(key="9", old=old, new=new, keeps_messages=False))
+    after = await list_conversations(harness)
+    assert after == {new.key: before[old.key], stays.key: before[stays.key]}
+    async with harness.database.read() as connection:
+        targets = set((await connection.execute(select(deliveries.c.target))).scalars())
+    assert targets == {new.encode(), stays.encode()}
 
 
 async def test_a_room_moves_with_its_notes_and_its_people(harness: IngressHarness) -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
-from channels.message import Author, ButtonPress
+from channels.message import Address, Author, ButtonPress, RoomMigrated
 from delivery.database.engine import Database
 from delivery.database.tables import deliveries
 from delivery.events.event import Event, EventType
@@ -159,6 +159,54 @@ async def test_other_reactions_and_other_messages_say_nothing(harness: IngressHa
     assert (await get_approval(harness, asked)).state == "pending"
     await harness.react("👎🏽", APPROVAL_MESSAGE)
     assert (await get_approval(harness, asked)).state == "denied"
+
+
+async def move(harness: IngressHarness, *, keeps_messages: bool) -> None:
+    """Give the room the id "moved"."""
+    rooms = {"old": harness.address(), "new": harness.address("moved")}
+    await harness.receive(RoomMigrated(key="moved", **rooms, keeps_messages=keeps_messages))
+
+
+async def list_changed_messages(harness: IngressHarness) -> list[tuple[str | None, str]]:
+    """Return which message each decision changes, and where."""
+    async with harness.database.read() as connection:
+        rows = await connection.execute(
+            select(deliveries.c.platform_id, deliveries.c.destination).where(
+                deliveries.c.event_type == str(EventType.APPROVAL_RESOLVED)
+            )
+        )
+        return [(row.platform_id, Address.room_of(row.destination)) for row in rows]
+
+
+async def test_a_question_that_moved_with_its_room_is_decided_by_a_thumb(harness: IngressHarness) -> None:
+    """Slack gives a shared channel another id, and messages keep theirs: the question changes there."""
+    asked = await ask_approval(harness)
+    await move(harness, keeps_messages=True)
+    await harness.react("👍", APPROVAL_MESSAGE, room="moved")
+    assert (await get_approval(harness, asked)).state == "approved"
+    assert await list_changed_messages(harness) == [(APPROVAL_MESSAGE, "moved")]
+
+
+@pytest.mark.parametrize("is_moved_late", [False, True])
+async def test_a_button_of_a_room_that_moved_still_decides(
+    harness: IngressHarness, *, is_moved_late: bool
+) -> None:
+    """An upgraded group of Telegram keeps its messages: the decision is a new one in the new group."""
+    asked = await ask_approval(harness)
+    if not is_moved_late:
+        await move(harness, keeps_messages=False)
+    assert await harness.press(f"approve:{asked.id}") == "Approved."
+    if is_moved_late:
+        await move(harness, keeps_messages=False)
+    assert await list_changed_messages(harness) == [(None, "moved")]
+
+
+async def test_buttons_of_a_turn_work_in_a_room_that_moved(harness: IngressHarness) -> None:
+    """A message that stayed at the old id stops its turn."""
+    await harness.send_message("clean up")
+    (turn,) = await harness.list_open_turns()
+    await move(harness, keeps_messages=False)
+    assert await harness.press(f"stop:{turn.id}") == "Stopping."
 
 
 async def test_one_of_many_at_once_decides(harness: IngressHarness) -> None:
