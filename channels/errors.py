@@ -5,7 +5,7 @@
     ├── Unreachable              retry    nothing was sent: connection refused, DNS, or a clear refusal
     ├── Ambiguous                retry    it may have been sent: time-out, reset, 5xx after the request
     ├── Undeliverable            give_up  this address is dead: blocked, removed, chat deleted
-    │   └── ThreadUndeliverable  give_up  this thread is dead; its room is not (`is_thread_public`)
+    │   └── ThreadUndeliverable  give_up  this thread is dead; its `public_place` is not
     ├── Rejected                 give_up  this content is refused (too long, bad markup); others may pass
     ├── Unauthorized             operator the token is wrong or revoked
     ├── NotPermitted             operator the bot lacks a permission in this room (`permission` names it)

@@ -44,6 +44,11 @@ class Address:
         raw = json.loads(text)
         return cls(channel=raw["channel"], room=raw["room"], thread=raw["thread"], extras=dict(raw["extras"]))
 
+    @property
+    def whole_room(self) -> Address:
+        """The room of the address, in no thread."""
+        return replace(self, thread=None)
+
     def moved(self, address: Address, new: Address) -> Address | None:
         """Return what an address in this room, or in this thread, is at `new`; None for one elsewhere."""
         if (address.channel, address.room) != (self.channel, self.room):

@@ -356,7 +356,7 @@ class ChannelLimits:
     `recognised_seconds` is how long a repeated send is recognised (Feature IDEMPOTENT_SEND).
     `account_of(room)` names the account at the platform whose limits a room shares, such as an installation
     of an app. A rate limit of the scope "account" pauses the rooms of that name, by default all of them.
-    What a thread no longer accepts goes to its room if `is_thread_public(address)`: all there may read both.
+    What a thread no longer accepts goes to `public_place(address)`, if there is one: all there may read both.
     """
 
     text: int
@@ -369,7 +369,7 @@ class ChannelLimits:
     measure: Callable[[str], int] = len
     is_group: Callable[[str], bool] = lambda _room: True
     account_of: Callable[[str], str] = lambda _room: ""
-    is_thread_public: Callable[[Address], bool] = lambda _address: False
+    public_place: Callable[[Address], Address | None] = lambda _address: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

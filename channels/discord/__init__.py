@@ -43,7 +43,7 @@ plugin = ChannelPlugin(
         account_sends_per_second=50.0,
         typing_seconds=10.0,
         recognised_seconds=120.0,
-        is_thread_public=lambda address: "public_thread" in address.extras,
+        public_place=lambda address: address.whole_room if "public_thread" in address.extras else None,
     ),
     settings=DiscordSettings,
     open=_open,

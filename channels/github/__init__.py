@@ -8,7 +8,7 @@ from functools import partial
 
 from channels.emoji import ReactionEmoji
 from channels.github.settings import GitHubSettings
-from channels.github.threads import REACTIONS, measure
+from channels.github.threads import REACTIONS, measure, thread_above
 from channels.inbox.adapter_modules import probe_of, simulator_of
 from channels.inbox.emoji import ALIASES
 from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, Connection
@@ -44,6 +44,7 @@ plugin = ChannelPlugin(
         account_sends_per_second=1.0,
         measure=measure,
         account_of=lambda room: room.partition("/")[0].lower(),
+        public_place=thread_above,
     ),
     settings=GitHubSettings,
     open=_open,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from channels.errors import Rejected
@@ -71,6 +72,15 @@ def parse_thread(address: Address) -> Thread:
         case ["discussions", number, *root] if number.isdecimal():
             return Thread("discussion", number, "".join(root))
     raise Rejected(f"thread {address.thread!r} is not a GitHub thread: use an issue's number, such as 12")
+
+
+def thread_above(address: Address) -> Address | None:
+    """Return the pull request or the discussion in which the address's thread is; None for one of these."""
+    thread = parse_thread(address)
+    extras = {name: value for name, value in address.extras.items() if name != "reply_to"}
+    above = "issue" if thread.place == "review" else thread.place
+    place = replace(address, thread=Thread(above, thread.number).id, extras=extras)
+    return place if thread.root else None
 
 
 def split_room(room: str) -> dict[str, str]:

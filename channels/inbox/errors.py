@@ -63,6 +63,10 @@ def rate_limit(
     return RateLimited(default if wait is None else max(1.0, wait), scope=scope)
 
 
+class NodeNotFound(Rejected):
+    """The id in a GraphQL request names nothing (any more)."""
+
+
 def graphql_status(response: HttpResponse) -> int:
     """Return the status of a response; 429 for a GraphQL answer about a rate limit, sent with the status 200.
 
@@ -87,6 +91,8 @@ def graphql_error(answer: Mapping[str, Any], *, permission: str) -> ChannelError
     kind, detail = first.get("type"), f"graphql: {first.get('message') or 'no data'}"
     if kind == "FORBIDDEN":
         return NotPermitted(permission, f"{detail}: grant the app {permission}")
+    if kind == "NOT_FOUND":
+        return NodeNotFound(detail)
     return Rejected(detail) if kind else Ambiguous(detail)
 
 

@@ -35,7 +35,7 @@ plugin = ChannelPlugin(
         account_sends_per_second=5.0,
         typing_seconds=60.0,
         measure=measure,
-        is_thread_public=lambda _address: True,
+        public_place=lambda address: address.whole_room,
     ),
     settings=SlackSettings,
     open=_open,

@@ -60,7 +60,9 @@ plugin = ChannelPlugin(
         typing_seconds=5.0,
         measure=measure,
         is_group=is_group,
-        is_thread_public=lambda address: not (address.thread or "").startswith(DIRECT_TOPIC),
+        public_place=lambda address: (
+            None if (address.thread or "").startswith(DIRECT_TOPIC) else address.whole_room
+        ),
     ),
     settings=TelegramSettings,
     open=_open,

@@ -1,4 +1,4 @@
-"""Send to the room what its thread no longer accepts, because the thread was deleted or locked."""
+"""Send to a public place what a thread there no longer accepts, because it was deleted or locked."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def render_line(name: str) -> str:
 
 
 class DeadThreads:
-    """Sends parts, and to the room what a thread refuses for good, below a line that names the thread.
+    """Sends parts, and to its public place what a thread refuses for good, below a line that names it.
 
-    A refused part was not sent, so each part is sent once: in the thread or in the room. The line is above
-    the first part of a turn's answer that is sent to the room. After a restart it may be above another part
+    A refused part was not sent, so each part is sent once: in the thread or there. The line is above
+    the first part of a turn's answer that is sent there. After a restart it may be above another part
     as well.
     """
 
@@ -54,36 +54,37 @@ class DeadThreads:
     async def send_or_move(
         self, send: SendPart, limits: ChannelLimits, address: Address, delivery: Delivery, part: Part
     ) -> Outcome:
-        """Attempt once to send a part to its thread, and then to the room if the thread is dead."""
+        """Attempt once to send a part to its thread, and then to its public place if the thread is dead."""
         async with AsyncExitStack() as exit_stack:
             outcome = await send(address, part, replace(delivery, exit_stack=exit_stack))
-            if not outcome.thread_dead or address.thread is None or not limits.is_thread_public(address):
+            place = limits.public_place(address) if outcome.thread_dead and address.thread else None
+            if place is None:
                 await delivery.exit_stack.enter_async_context(exit_stack.pop_all())
                 return outcome
         delivery.ensure_held()
-        room, moved = replace(address, thread=None), replace(part, reply_to=None)
+        moved = replace(part, reply_to=None)
         if part.only_edit or self._is_introduced(delivery):
-            return await send(room, moved, delivery)
+            return await send(place, moved, delivery)
         line = render_line(await self._name(delivery.conversation))
         introduced = _introduce(moved, line, limits)
         if introduced is None:
-            return await self._send_below_line(send, room, delivery, moved, line)
-        outcome = await send(room, introduced, delivery)
+            return await self._send_below_line(send, place, delivery, moved, line)
+        outcome = await send(place, introduced, delivery)
         if outcome.kind is OutcomeKind.DELIVERED:
             self._introduced[_answer_of(delivery)] = (delivery.event_id, delivery.part)
         return outcome
 
     async def _send_below_line(
-        self, send: SendPart, room: Address, delivery: Delivery, part: Part, line: str
+        self, send: SendPart, place: Address, delivery: Delivery, part: Part, line: str
     ) -> Outcome:
         """Send the line as a message of its own, and then a part that is too long for both."""
         async with AsyncExitStack() as exit_stack:
             own = replace(delivery, id=f"{delivery.id}:thread", platform_id=None, exit_stack=exit_stack)
-            outcome = await send(room, Part(text=line), own)
+            outcome = await send(place, Part(text=line), own)
         if outcome.kind is not OutcomeKind.DELIVERED:
             return outcome
         self._introduced[_answer_of(delivery)] = (delivery.event_id, _OWN_MESSAGE)
-        return await send(room, part, delivery)
+        return await send(place, part, delivery)
 
     def _is_introduced(self, delivery: Delivery) -> bool:
         """Return whether another part of the same answer has the line."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any
 
-from channels.errors import Rejected
+from channels.errors import Rejected, ThreadUndeliverable
 from channels.github.api import Api
-from channels.inbox.errors import require_id
+from channels.inbox.errors import NodeNotFound, require_id
 from channels.inbox.text import clean, mapping, mappings
 from channels.message import Address, SentMessage
 
@@ -52,9 +52,15 @@ class Discussions:
             await self._change(address, change, {"subjectId": node, "content": content})
 
     async def _parent(self, address: Address) -> str:
-        """Return the comment to reply to: a reply's own parent, because replies have no replies."""
+        """Return the comment to reply to: a reply's own parent, because replies have no replies.
+
+        Raises ThreadUndeliverable if it was deleted.
+        """
         node = address.extras.get("reply_to", "")
-        found = await self._node(address, node, _PARENT) if node else {}
+        try:
+            found = await self._node(address, node, _PARENT) if node else {}
+        except NodeNotFound as error:
+            raise ThreadUndeliverable(f"{error}: the comment that began the thread is gone") from error
         return clean(mapping(found.get("replyTo")).get("id")) or node
 
     async def _node(self, address: Address, node: str, fields: str) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from channels.errors import Rejected, Undeliverable
+from channels.errors import Rejected, ThreadUndeliverable, Undeliverable
 from channels.github.api import Api, Bot
 from channels.github.send import markup
 from channels.github.send.discussions import Discussions
@@ -88,6 +88,8 @@ class GitHubSender(Sender):
             made = mapping(await self._api.call("POST", path, {"body": body}, **place))
         except Undeliverable as error:
             await self._api.call("GET", _REPO, room=address.room)  # Undeliverable without the repository
+            if thread.root:
+                raise ThreadUndeliverable(f"{error}: the comment that began the thread is gone") from error
             raise Rejected(f"{error}: the thread is gone, the repository is not") from error
         return SentMessage(platform_id=f"{kind}/{require_id(made.get('id'), f'POST {path}')}")
 

@@ -8,6 +8,7 @@ import pytest
 
 from channels.discord import plugin as discord
 from channels.errors import RateLimited, ThreadUndeliverable
+from channels.github import plugin as github
 from channels.message import Address, Reply, SentMessage
 from channels.port import ChannelFeature
 from channels.slack import plugin as slack
@@ -19,6 +20,10 @@ from memory_channel import MemoryChannel
 from sink_harnesses import HIGH_LIMITS, ROOM, make_bot, make_delivery
 
 THREAD = replace(ROOM, thread="7").encode()
+DISCORD_THREAD = Address(channel="c", room="1", thread="2", extras={"public_thread": "1"})
+PULL_REQUEST = Address(channel="c", room="o/r", thread="12")
+DISCUSSION = Address(channel="c", room="o/r", thread="discussions/7", extras={"discussion": "D_1"})
+REPLY = {"discussion": "D_1", "reply_to": "DC_8"}
 LINE = "For the thread `Count the 'pigeons'`, which accepts no more messages:"
 
 
@@ -30,7 +35,7 @@ def make_sink(
     channel: MemoryChannel, *features: ChannelFeature, limit: int = 4096, public: bool = True
 ) -> ChatSink:
     """Return a chat sink whose threads everyone in the room can read."""
-    limits = replace(HIGH_LIMITS, text=limit, is_thread_public=lambda _address: public)
+    limits = replace(HIGH_LIMITS, text=limit, public_place=lambda one: one.whole_room if public else None)
     return ChatSink({"chn_1": make_bot(channel, frozenset(features), limits)}.get, name_thread=_title)
 
 
@@ -123,17 +128,24 @@ async def test_a_private_thread_s_messages_stay_out_of_its_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("platform", "address", "is_public"),
+    ("platform", "address", "place"),
     [
-        (telegram, Address(channel="c", room="-1001", thread="7"), True),
-        (telegram, Address(channel="c", room="-1001", thread="direct-7"), False),
-        (slack, Address(channel="c", room="C1", thread="1.2"), True),
-        (discord, Address(channel="c", room="1", thread="2", extras={"public_thread": "1"}), True),
-        (discord, Address(channel="c", room="1", thread="2"), False),
+        (telegram, Address(channel="c", room="-1001", thread="7"), Address(channel="c", room="-1001")),
+        (telegram, Address(channel="c", room="-1001", thread="direct-7"), None),
+        (slack, Address(channel="c", room="C1", thread="1.2"), Address(channel="c", room="C1")),
+        (discord, DISCORD_THREAD, DISCORD_THREAD.whole_room),
+        (discord, Address(channel="c", room="1", thread="2"), None),
+        (github, Address(channel="c", room="o/r", thread="12/review/3"), PULL_REQUEST),
+        (github, PULL_REQUEST, None),
+        (github, replace(DISCUSSION, thread="discussions/7/8", extras=REPLY), DISCUSSION),
+        (github, DISCUSSION, None),
     ],
 )
 def test_platforms_name_the_threads_that_everyone_in_the_room_can_read(
-    platform: object, address: Address, *, is_public: bool
+    platform: object, address: Address, place: Address | None
 ) -> None:
-    """Discord has private threads; a channel's direct messages at Telegram have one person each."""
-    assert platform.limits.is_thread_public(address) is is_public  # type: ignore[attr-defined]
+    """Discord has private threads; a channel's direct messages at Telegram have one person each.
+
+    GitHub has threads within pull requests and discussions, and no messages of a whole repository.
+    """
+    assert platform.limits.public_place(address) == place  # type: ignore[attr-defined]

@@ -9,7 +9,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from channels.errors import ChannelError, NotPermitted, RateLimited, Rejected, Undeliverable
+from channels.errors import (
+    ChannelError,
+    NotPermitted,
+    RateLimited,
+    Rejected,
+    ThreadUndeliverable,
+    Undeliverable,
+)
 from channels.github import plugin
 from channels.github.simulator import Simulator, simulate
 from channels.github.simulator.world import ADA, BOT, ROOM
@@ -199,6 +206,23 @@ async def test_only_a_lost_repository_is_given_up(platform: Simulator, app: Conn
     platform.api.tokens.clear()
     with pytest.raises(Undeliverable):
         await app.sender.send(address(), make_reply("hello"))
+
+
+@pytest.mark.parametrize(("kind", "number"), [("review_comment", 2), ("discussion_comment", 3)])
+async def test_a_thread_whose_first_comment_was_deleted_is_answered_above_it(
+    platform: Simulator, app: Connection, kind: str, number: int
+) -> None:
+    """GitHub refuses a reply to it; the pull request or the discussion in which it was accepts the answer."""
+    question = await received(platform, app, kind, number)
+    root = next(one for one in platform.world.entries.values() if one.body == "@dovecote hello")
+    del platform.world.entries[root.id]
+    with pytest.raises(ThreadUndeliverable, match="the comment that began the thread is gone"):
+        await app.sender.send(question.address, make_reply("here"))
+    place = plugin.limits.public_place(question.address)
+    assert place is not None
+    await app.sender.send(place, make_reply("above"))
+    (answer,) = platform.messages()
+    assert (answer.text, platform.world.entries[int(answer.id)].parent) == ("above", None)
 
 
 async def test_a_refused_token_is_replaced_once(platform: Simulator, app: Connection) -> None:
