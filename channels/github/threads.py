@@ -16,6 +16,9 @@ ESCAPES = {"<": "&lt;", "@": "@&#8203;"}
 """What replaces the characters that would begin HTML, or mention a person."""
 
 
+SUFFIX = r"\[bot\]"
+"""A pattern of what may follow the app's name in a mention."""
+
 Place = Literal["issue", "review", "discussion"]
 """Where a thread is; an issue and a pull request share numbers, comments and reactions."""
 

@@ -40,6 +40,15 @@ ReadPost = Callable[[Mapping[str, str], dict[str, Any]], Any]
 """Return the raw update of a post's headers and body, as the feed returns one; None if it is malformed."""
 
 
+Complete = Callable[[Any], Awaitable[Any]]
+"""Return a raw update with what the platform's post lacks; raises nothing."""
+
+
+async def as_posted(update: Any) -> Any:
+    """Return the update as it is."""
+    return update
+
+
 def never_signed(headers: Mapping[str, str], body: bytes) -> bool:
     """Return False: the platform posts nothing, so every post is refused with 401."""
     del headers, body
@@ -58,11 +67,13 @@ class InboxReceiver(Receiver):
         decode: DecodeOne,
         is_signed: IsSigned = never_signed,
         read_post: ReadPost = lambda _headers, body: body,
+        complete: Complete = as_posted,
     ) -> None:
         self._feed = feed
         self._decode = decode
         self.is_signed = is_signed
         self._read_post = read_post
+        self._complete = complete
 
     async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
         """Poll the feed until cancelled."""
@@ -77,7 +88,8 @@ class InboxReceiver(Receiver):
         update = self._read_post(request.headers, body) if isinstance(body, dict) else None
         if update is None:
             return WebhookResponse(status=400)
-        return WebhookResponse(status=200 if await accept_all(self.decode(update), accept) else 503)
+        decoded = self.decode(await self._complete(update))
+        return WebhookResponse(status=200 if await accept_all(decoded, accept) else 503)
 
     def decode(self, raw: Any) -> Iterable[Update | IgnoredUpdate]:
         """Return the update of a raw one."""

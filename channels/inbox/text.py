@@ -130,6 +130,13 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def text_at(value: object, *names: str) -> str:
+    """Return the clean text at a path of names in a JSON object; "" if there is none."""
+    for name in names:
+        value = mapping(value).get(name)
+    return clean(value)
+
+
 def mappings(value: object) -> list[Mapping[str, Any]]:
     """Return the entries of a JSON list, each as a JSON object; none of any other value."""
     return [mapping(one) for one in value] if isinstance(value, list) else []

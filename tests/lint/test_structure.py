@@ -18,7 +18,6 @@ SMALL_ROOMS = {
     "gateway/console": "static files with one module that serves them",
     "gateway/migrations/versions": "one module a revision",
     "sandbox/network": "the packet filter, which the providers host and docker share",
-    "channels/github/receive": "a codec and a receiver on shared parts of channels/inbox",
     "channels/github/send": "a sender on shared parts of channels/inbox",
     "channels/inbox/simulator": "the part that simulators share",
     "channels/pancake/receive": "a codec, a feed and a receiver on shared parts of channels/inbox",

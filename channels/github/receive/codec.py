@@ -6,27 +6,26 @@ id is the update's key, so that a redelivery is recognised.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from channels.github.api import Bot
-from channels.github.threads import SUBJECTS, Subject, Thread
+from channels.github.receive.reviews import LINE_COMMENTS
+from channels.github.receive.rooms import owner_change, room_change
+from channels.github.threads import SUBJECTS, SUFFIX, Subject, Thread
 from channels.inbox.commands import parse_decision, parse_mentioned
 from channels.inbox.signatures import is_hmac
-from channels.inbox.text import clean, identifier, iso_time, mapping
+from channels.inbox.text import clean, identifier, iso_time, mapping, mappings
 from channels.inbox.updates import find_mention, make_update
 from channels.message import (
     Address,
     Author,
     IgnoredUpdate,
     MessageDeleted,
-    PermissionsChanged,
     QuotedMessage,
     RoomKind,
-    RoomMigrated,
-    RoomReopened,
     Update,
 )
 from channels.receiving.descriptions import describe_code
@@ -50,11 +49,11 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
     key = clean(mapping(update).get("delivery"))
     here = Address(channel=channel, room=clean(mapping(payload.get("repository")).get("full_name")))
     if event.startswith("installation") and key:
-        return _permitted(payload, key=key, channel=channel)
+        return owner_change(payload, key=key, channel=channel)
     if not key or not here.room:
         return IgnoredUpdate(reason="an event without a delivery id or a repository")
-    if event == "repository" or payload.get("action") == "unlocked":
-        return _room_change(payload, here, key=key)
+    if event == "repository" or payload.get("action") in ("unlocked", "transferred"):
+        return room_change(event, payload, here, key=key)
     about, action = SUBJECTS.get(event), payload.get("action")
     text = mapping(payload.get(about.field)) if about else {}
     if not about or not text or not isinstance(action, str) or action not in _ACTIONS:
@@ -77,7 +76,7 @@ def _message(
     writer = _author(mapping(text.get("user"))).id  # the sender may lend others no rights
     if payload["action"] != "deleted" and writer != author.id:
         return IgnoredUpdate(reason="a text that another person wrote")
-    find = partial(find_mention, name=bot.slug, suffix=r"\[bot\]")
+    find = partial(find_mention, name=bot.slug, suffix=SUFFIX)
     title, edited = clean(text.get("title")), _ACTIONS[payload["action"]]
     mention, body = find(clean(text.get("body")).replace("\r\n", "\n").strip())
     is_mentioned = mention or find(title)[0]
@@ -91,9 +90,18 @@ def _message(
     if title:
         return make_update(f"{title}\n\n{body}".strip(), None, common, mention=is_mentioned, edited=edited)
     above = thread._replace(root="").id if about.above and not text.get(about.above) else ""
-    body = f"{body}\n\n{_code(text) if above else ''}".strip()
+    body = "\n\n".join(filter(None, (body, _code(text) if above else "", *_line_comments(payload))))
     others: dict[str, Any] = {"root": _root(about, owner, text), "above": above}
     return make_update(body, command, common, mention=is_mentioned, edited=edited, **others)
+
+
+def _line_comments(payload: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the comments of a review with their places, as `Reviews` found them."""
+    if LINE_COMMENTS in payload and payload[LINE_COMMENTS] is None:
+        yield "[the comments on lines of this review could not be read]"
+    for one in mappings(payload.get(LINE_COMMENTS)):
+        code, words = _code(one, clean(one.get("diff_hunk"))), clean(one.get("body"))
+        yield f"{code}\n{words}".strip()
 
 
 def _code(text: Mapping[str, Any], change: str = "") -> str:
@@ -130,24 +138,3 @@ def _extras(about: Subject, owner: Mapping[str, Any], text: Mapping[str, Any]) -
     """Return the GraphQL ids by which a discussion, and a comment in its thread, are answered."""
     reply = {"reply_to": clean(text.get("node_id"))} if about.above else {}
     return {"discussion": clean(owner.get("node_id")), **reply} if about.place == "discussion" else {}
-
-
-def _room_change(payload: Mapping[str, Any], here: Address, *, key: str) -> Update | IgnoredUpdate:
-    """Decode that a conversation is no longer locked, or a repository's new name or owner."""
-    if payload.get("action") == "unlocked":
-        return RoomReopened(key=key, address=here)
-    changes, (owner, _, name) = mapping(payload.get("changes")), here.room.partition("/")
-    former = clean(mapping(mapping(changes.get("repository")).get("name")).get("from"))
-    owners = mapping(mapping(changes.get("owner")).get("from"))
-    holder = mapping(owners.get("user") or owners.get("organization"))
-    old = f"{clean(holder.get('login')) or owner}/{former or name}"
-    if payload.get("action") not in {"renamed", "transferred"} or old == here.room:
-        return IgnoredUpdate(reason="an event of a repository that was not moved")
-    return RoomMigrated(key=key, old=replace(here, room=old), new=here)
-
-
-def _permitted(payload: Mapping[str, Any], *, key: str, channel: str) -> PermissionsChanged | IgnoredUpdate:
-    owner = clean(mapping(mapping(payload.get("installation")).get("account")).get("login"))
-    if not owner or clean(payload.get("action")) in {"", "deleted", "removed", "suspend"}:
-        return IgnoredUpdate(reason="an event of an installation that gives no permissions")
-    return PermissionsChanged(key=key, channel=channel, room_prefix=f"{owner}/")

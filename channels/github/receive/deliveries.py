@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from channels.github.api import Api
+from channels.github.receive.reviews import Reviews
 from channels.github.settings import GitHubSettings
 from channels.github.threads import SUBJECTS
 from channels.inbox.polling import PositionFeed, load_in_order, log, or_nothing
@@ -34,10 +35,11 @@ class WebhookDeliveries(PositionFeed):
 
     position_name = "deliveries:position"
 
-    def __init__(self, api: Api, settings: GitHubSettings, state: ChannelState) -> None:
+    def __init__(self, api: Api, settings: GitHubSettings, state: ChannelState, reviews: Reviews) -> None:
         super().__init__(state, settings.pause_seconds)
         self._api = api
         self._settings = settings
+        self._reviews = reviews
 
     async def prepare(self) -> None:
         """Tell GitHub where to post, if the gateway knows its URL."""
@@ -79,4 +81,5 @@ class WebhookDeliveries(PositionFeed):
         if event.startswith((*SUBJECTS, "repository", "installation")) and not has_arrived:
             detail = mapping(await or_nothing(self._api.call("GET", f"{_PATH}/{{id}}", id=str(number))))
         payload = mapping(detail.get("request")).get("payload")
-        return {"id": number, "event": event, "delivery": clean(row.get("guid")), "payload": payload}
+        found = {"id": number, "event": event, "delivery": clean(row.get("guid")), "payload": payload}
+        return await self._reviews.complete(found)

@@ -16,6 +16,7 @@ EVENTS = {
     "pull_request": "pull_request",
     "discussion": "discussion",
     "issue_comment": "issue_comment",
+    "review": "pull_request_review",
     "review_comment": "pull_request_review_comment",
     "discussion_comment": "discussion_comment",
 }
@@ -74,7 +75,7 @@ def payload_of(
         field = "issue" if entry.kind == "issue_comment" else thread.kind
         payload[field] = {**thread.json(), **({"pull_request": {}} if field != thread.kind else {})}
     if not entry.title:
-        payload["comment"] = entry.json()
+        payload["review" if entry.kind == "review" else "comment"] = entry.json()
     return payload if changes is None else {**payload, "changes": changes}
 
 

@@ -84,6 +84,7 @@ class GitHubApi:
             web.get(f"{about}/{{number}}/comments", self._in_repo(self._list_comments)),
             web.post(f"{about}/{{number}}/comments", self._in_repo(self._comment)),
             web.get(f"{pulls}/{{number}}/comments", self._in_repo(self._list_comments)),
+            web.get(f"{pulls}/{{number}}/reviews/{{review}}/comments", self._in_repo(self._list_lines)),
             web.post(f"{pulls}/{{number}}/comments/{{root}}/replies", self._in_repo(self._reply)),
             web.post("/graphql", self._in_repo(self._graphql)),
         ]
@@ -249,6 +250,13 @@ class GitHubApi:
         rows = [one.json() for one in self.world.comments(kind, thread.number) if one.updated_at >= since]
         more = f'<{request.url.update_query(page=page + 1)}>; rel="next"' if len(rows) > page * size else ""
         return 200, rows[(page - 1) * size : page * size], {"Link": more} if more else {}
+
+    async def _list_lines(self, request: web.Request) -> Any:
+        """Return the comments of a review in the older form, which has no lines."""
+        thread, review = self._thread(request), int(request.match_info["review"])
+        found = [one for one in self.world.comments("review_comment", thread.number) if one.review == review]
+        hidden = {"line", "original_line", "side", "subject_type"}
+        return 200, [{key: one.json()[key] for key in one.json().keys() - hidden} for one in found], {}
 
     async def _comment(self, request: web.Request) -> Any:
         thread = self._thread(request)

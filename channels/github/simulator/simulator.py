@@ -11,7 +11,7 @@ from aiohttp import web
 
 from channels.github.simulator import events
 from channels.github.simulator.rest import GitHubApi, private_key
-from channels.github.simulator.world import ADA, APP_ID, BOT, ROOM, Entry, World, body_text, now
+from channels.github.simulator.world import ADA, APP_ID, BOT, INSTALLATION, ROOM, Entry, World, body_text, now
 from channels.inbox.simulator import SimulatedMessage, SimulatedPlatform
 
 
@@ -77,6 +77,15 @@ class Simulator(SimulatedPlatform):
         await self.send_event(entry, "created", sender=entry.user)
         return entry
 
+    async def review(self, number: int, summary: str, *comments: str) -> Entry:
+        """Submit a review with comments on a line; each has an event of its own, after the summary's."""
+        made = self.world.add("review", number, summary)
+        parts = [self.world.add("review_comment", number, text, review=made.id) for text in comments]
+        await self.send_event(made, "submitted")
+        for part in parts:
+            await self.send_event(part, "created")
+        return made
+
     async def open_thread(self, kind: str, number: int, title: str, text: str) -> Entry:
         """Open an issue, a pull request or a discussion."""
         entry = self.world.add(kind, number, text, title=title)
@@ -108,6 +117,28 @@ class Simulator(SimulatedPlatform):
             self.world, entry, "renamed", changes={"repository": {"name": {"from": former}}}
         )
         await self.deliver("repository", payload)
+
+    async def rename_owner(self, login: str) -> None:
+        """Rename the account of the repository, of which GitHub tells each app that is installed there."""
+        former = self.world.room.partition("/")[0]
+        self.world.former_rooms.add(self.world.room)
+        self.world.room = self.world.room.replace(former, login, 1)
+        account = {"id": 77, "login": login, "type": "Organization"}
+        changes = {"login": {"from": former}, "slug": {"from": former}}
+        payload = {"action": "renamed", "account": account, "changes": changes, "sender": ADA}
+        await self.deliver(
+            "installation_target",
+            {**payload, "installation": {"id": INSTALLATION}, "target_type": "Organization"},
+        )
+
+    async def transfer(self, number: int, room: str, new: int) -> None:
+        """Transfer an issue or a discussion to another repository, where the app is installed too."""
+        thread = self.world.thread(number)
+        if thread is None:
+            raise LookupError(f"there is no thread {number}")
+        made = {**thread.json(), "number": new, "node_id": f"{thread.node_id}_NEW"}
+        changes = {f"new_{thread.kind}": made, "new_repository": {"full_name": room}}
+        await self.send_event(thread, "transferred", changes=changes)
 
     async def uninstall(self) -> None:
         """Remove the app from the account of the repository, which ends its tokens."""

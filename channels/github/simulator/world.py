@@ -43,6 +43,7 @@ class Entry:
     user: dict[str, Any]
     title: str = ""
     parent: int | None = None
+    review: int | None = None
     locked: bool = False
     created_at: str = field(default_factory=now)
     updated_at: str = field(default_factory=now)
@@ -56,6 +57,11 @@ class Entry:
     def json(self) -> dict[str, Any]:
         """Return what the API and the events say about it."""
         title = {"title": self.title, "number": self.number, "locked": self.locked} if self.title else {}
+        review: dict[str, Any] = {}
+        if self.kind == "review":
+            review = {"submitted_at": self.created_at, "state": "commented"}
+        if self.review is not None:
+            review = {"pull_request_review_id": self.review}
         parent = "parent_id" if self.kind == "discussion_comment" else "in_reply_to_id"
         return {
             "id": self.id,
@@ -65,6 +71,7 @@ class Entry:
             "created_at": self.created_at,
             "updated_at": self.updated_at,
             **title,
+            **review,
             **(CODE if self.kind == "review_comment" else {}),
             **({parent: self.parent} if self.parent is not None else {}),
         }

@@ -21,7 +21,7 @@ from channels.github import plugin
 from channels.github.simulator import Simulator, simulate
 from channels.github.simulator.world import ADA, BOT, ROOM
 from channels.inbox.polling import load_in_order
-from channels.message import Address, Message, Reply, RoomMigrated, StatusReaction
+from channels.message import Address, Message, Reply, StatusReaction
 from channels.port import Connection
 from channels.testing.connections import CHANNEL, UpdateRecorder, open_connection, receiving
 from channels.testing.memory_state import MemoryChannelState
@@ -232,18 +232,6 @@ async def test_a_refused_token_is_replaced_once(platform: Simulator, app: Connec
     await app.sender.send(address(), make_reply("two"))
     assert [one.text for one in platform.messages()] == ["one", "two"]
     assert len(platform.api.tokens) == 1
-
-
-async def test_a_renamed_repository_keeps_its_conversations(platform: Simulator, app: Connection) -> None:
-    """The event moves the room, and an address with the old name still works."""
-    recorder = UpdateRecorder()
-    async with receiving(app, recorder):
-        await platform.rename("attic")
-        (update,) = await recorder.wait(1)
-    assert isinstance(update, RoomMigrated)
-    assert (update.old.room, update.new.room) == (ROOM, "octo/attic")
-    await app.sender.send(address(), make_reply("still here"))
-    assert [one.text for one in platform.messages()] == ["still here"]
 
 
 async def test_a_redelivery_has_the_key_of_the_first(platform: Simulator, app: Connection) -> None:
