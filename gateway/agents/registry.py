@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gateway.agents.custom.installed_agents import entry_problem, load_agents
+from gateway.agents.history import decode_progress
 from gateway.agents.model import Vendors, check_chain, open_model_agent
-from gateway.agents.port import Agent, AgentError, AgentSpec
+from gateway.agents.port import Agent, AgentError, AgentSpec, TurnInput
 from gateway.agents.shell import ShellAgent
 from gateway.config.setting_types import ENTRY_PREFIX, SHELL, AgentSettings, Role, VendorSettings
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
 log = structlog.get_logger(__name__)
+
+LANGUAGE_MODEL = "a language model"
 
 
 def model_vendors(settings: VendorSettings, agent: AgentSettings) -> Vendors:
@@ -69,6 +72,27 @@ async def open_agents(settings: Settings) -> AgentRegistry:
     agents = AgentRegistry(model_vendors(settings.vendors, settings.agent), installed)
     await agents.preload(default_models(settings))
     return agents
+
+
+def check_continues(turn_input: TurnInput) -> None:
+    """Raise AgentError if another kind of agent paused this turn for calls, which this one would not make."""
+    model = turn_input.agent.models[0]
+    own = model if model == SHELL or model.startswith(ENTRY_PREFIX) else LANGUAGE_MODEL
+    before = _maker(turn_input.checkpoint)
+    if turn_input.decisions and before != own:
+        raise AgentError(
+            f"The agent was changed from {before} to {own} while this turn waited for a person, so what it "
+            "waited for was not executed. Send the message again."
+        )
+
+
+def _maker(saved: bytes | None) -> str:
+    """Return which kind of agent saved a turn's progress; the shell saves none."""
+    progress = decode_progress(saved)
+    if progress is None:
+        return SHELL
+    custom = progress.state.get("custom")
+    return LANGUAGE_MODEL if custom is None else f"{ENTRY_PREFIX}{custom}"
 
 
 class AgentRegistry:

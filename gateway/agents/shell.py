@@ -132,10 +132,11 @@ async def _calls_needing_approval(
     commands: Sequence[ShellCommand], turn_input: TurnInput, tools: Tools
 ) -> tuple[PendingToolCall, ...]:
     """Return the calls that another person must approve, because the asker may not."""
+    denied = {call for call, decision in turn_input.decisions.items() if not decision.approved}
     calls = [
         PendingToolCall(id=_call_id(place), name=command.tool, args=command.args)
         for place, command in enumerate(commands)
-        if _call_id(place) not in turn_input.decisions
+        if _call_id(place) not in denied
     ]
     return tuple(
         [

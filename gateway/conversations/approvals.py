@@ -34,13 +34,11 @@ from gateway.environments.environment import Environment
 from gateway.store.accounts import accounts
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as store
-from gateway.store.turns import turn_steps, turns
+from gateway.store.turns import turns
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 
-SANDBOX_CHANGED = (
-    "The sandbox was changed, or the address of the tool, after this approval, so it is needed again."
-)
+CALL_CHANGED = "The call was changed after this approval, so it is needed again."
 
 
 CallTargets = Callable[[PendingToolCall], CallTarget]
@@ -69,7 +67,7 @@ class AlreadyDecided(Exception):
 
 def _describe(decided: Approval) -> str:
     if decided.state == "void":
-        return "the sandbox was changed, and a new approval was requested"
+        return "the call or its sandbox was changed, and a new approval was requested"
     if decided.state == "expired":
         return "the turn that requested it has ended"
     return f"already {decided.state} by {decided.decided_name or decided.decided_by or 'an unknown person'}"
@@ -143,16 +141,21 @@ async def request(
 ) -> None:
     """Create an approval for each of these calls and emit `approval.requested` with its question.
 
-    `changes` are the changes of files that calls would make, by the ids of the calls. `usage` is the turn's.
+    An approval of a call that has changed since becomes void. `changes` are the changes of files that calls
+    would make, by the ids of the calls. `usage` is the turn's.
     """
-    requested = {
-        approval.call
-        for approval in await store.list_for_turn(tx.connection, turn.id)
-        if approval.state != "void"
+    earlier = {
+        one.call: one for one in await store.list_for_turn(tx.connection, turn.id) if one.state != "void"
     }
-    new = [call for call in calls if call.id not in requested]
+    new = [call for call in calls if call.id not in earlier or earlier[call.id].state == "approved"]
     for call in client_calls(new, ClientRequest.parse(turn.request).tool_names):
         target = targets(call)
+        digest = call_digest(call.name, call.args, sandbox_fingerprint, target.address)
+        approved = earlier.get(call.id)
+        if approved is not None:
+            if approved.digest == digest:
+                continue
+            await store.void(tx.connection, approved.id)
         approval = Approval(
             id=new_id("apr"),
             account=turn.account,
@@ -162,12 +165,12 @@ async def request(
             tool=call.name,
             args=call.args,
             command=render_request(call, target, changes.get(call.id)),
-            digest=call_digest(call.name, call.args, sandbox_fingerprint, target.address),
+            digest=digest,
             usage=usage,
             created_at=utc_now(),
         )
         await store.insert_approval(tx.connection, approval)
-        tx.emit(requested_event(approval, reason))
+        tx.emit(requested_event(approval, reason or (CALL_CHANGED if approved is not None else "")))
 
 
 def decisions_by_call(approvals: Iterable[Approval]) -> dict[str, ApprovalDecision]:
@@ -183,52 +186,6 @@ def decisions_by_call(approvals: Iterable[Approval]) -> dict[str, ApprovalDecisi
         )
         for approval in found
     }
-
-
-async def list_outdated(
-    tx: Transaction,
-    approvals: Sequence[Approval],
-    sandbox_fingerprint: str,
-    targets: CallTargets = unknown_target,
-) -> list[Approval]:
-    """Return approvals of calls that did not run yet and would now run, or send a request, elsewhere."""
-    return [
-        approval
-        for approval, call in zip(approvals, pending_calls(approvals), strict=True)
-        if approval.state == "approved"
-        and approval.digest
-        != call_digest(approval.tool, approval.args, sandbox_fingerprint, targets(call).address)
-        and await turn_steps.get(tx.connection, approval.turn, approval.call) is None
-    ]
-
-
-async def request_again(
-    tx: Transaction,
-    turn: Turn,
-    approvals: Iterable[Approval],
-    sandbox_fingerprint: str,
-    *,
-    targets: CallTargets = unknown_target,
-    changes: Mapping[str, FileChange] = MappingProxyType({}),
-) -> None:
-    """Void approvals and request new ones for the same calls."""
-    outdated = tuple(approvals)
-    for approval in outdated:
-        await store.void(tx.connection, approval.id)
-    await request(
-        tx,
-        turn,
-        pending_calls(outdated),
-        sandbox_fingerprint,
-        targets=targets,
-        changes=changes,
-        reason=SANDBOX_CHANGED,
-    )
-
-
-def pending_calls(approvals: Iterable[Approval]) -> list[PendingToolCall]:
-    """Return the calls of approvals."""
-    return [PendingToolCall(id=one.call, name=one.tool, args=one.args) for one in approvals]
 
 
 class Approvals:

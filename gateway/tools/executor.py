@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -33,8 +32,8 @@ from gateway.tools.builtin.load_skill import load_skill
 from gateway.tools.builtin.memory import memory_delete, memory_search, memory_write
 from gateway.tools.builtin.schedules import schedule_create, schedule_delete, schedule_list
 from gateway.tools.builtin.services import service
+from gateway.tools.change_previews import preview_change
 from gateway.tools.files.edit import edit
-from gateway.tools.files.file_arguments import path_argument
 from gateway.tools.files.file_operations import FILE_OPERATIONS
 from gateway.tools.files.glob import glob
 from gateway.tools.files.grep import grep
@@ -82,12 +81,6 @@ TOOLS: Mapping[str, Tool] = {
     "memory_search": memory_search,
     "memory_delete": memory_delete,
 }
-
-PREVIEW_TIMEOUT = 5.0
-"""Seconds that the question about a change may wait for the present file."""
-
-MAX_PREVIEW_BYTES = 256 * 1024
-"""The largest file whose change is shown as a diff."""
 
 SUBJECTS = ("command", "path", "pattern", "query", "url", "name")
 """Arguments that say what a tool works on, the most telling one first."""
@@ -163,8 +156,8 @@ class ToolExecutor(Tools):
     async def _waits_for_person(
         self, name: str, args: Mapping[str, Any], call: str, *, typed_by_asker: bool
     ) -> bool:
-        tool = self._tools[name]
-        if not self._mode_requires_approval(tool, args, typed_by_asker=typed_by_asker):
+        tool = self._tools.get(name)
+        if tool is None or not self._mode_requires_approval(tool, args, typed_by_asker=typed_by_asker):
             return False
         if typed_by_asker and not tool.asks_person and await self._asker_may_approve():
             return False
@@ -190,6 +183,17 @@ class ToolExecutor(Tools):
         tool = self._tools.get(call.name)
         return tool.address(call.args) if tool is not None and tool.address is not None else None
 
+    def can_run(self, call: PendingToolCall) -> bool:
+        """Return whether there is such a tool and the call's arguments fit it: others fail without effect."""
+        tool = self._tools.get(call.name)
+        try:
+            context = self._context.in_workspace(call.args)
+            if tool is not None:
+                self._validate(tool, call.args, context)
+        except InvalidArguments:
+            return False
+        return tool is not None and tool.is_offered(context)
+
     def changed_calls(self, calls: Sequence[PendingToolCall]) -> Sequence[PendingToolCall]:
         """Return calls with the arguments that hooks gave them: these are what people decide about."""
         return [self._as_question(call) for call in self._hooks.with_changes(calls)]
@@ -200,28 +204,11 @@ class ToolExecutor(Tools):
 
     async def preview_changes(self, calls: Sequence[PendingToolCall]) -> Mapping[str, FileChange]:
         """Return how calls would change files that can be read at once; others are left out."""
-        found = {call.id: await self._preview_change(call) for call in calls}
+        found = {call.id: await self._preview(call) for call in calls if call.name in self._tools}
         return {call: change for call, change in found.items() if change is not None}
 
-    async def _preview_change(self, call: PendingToolCall) -> FileChange | None:
-        tool = self._tools.get(call.name)
-        if tool is None or tool.changed_text is None:
-            return None
-        try:
-            context = self._context.in_workspace(call.args)
-            self._validate(tool, call.args, context)
-            async with asyncio.timeout(PREVIEW_TIMEOUT):
-                files = await context.environment_resolver.present_files(context.environment)
-                if files is None:
-                    return None
-                content = await files.read(path_argument(call.args), limit=MAX_PREVIEW_BYTES + 1)
-            before = content.decode("utf-8")
-            if len(content) > MAX_PREVIEW_BYTES:
-                return None
-            return FileChange(before=before, after=tool.changed_text(call.args, before))
-        except (InvalidArguments, ValueError, OSError, SandboxError) as error:
-            log.debug("tool.change_hidden", turn=self._context.turn.id, error=str(error))
-            return None
+    async def _preview(self, call: PendingToolCall) -> FileChange | None:
+        return await preview_change(self._tools[call.name], call, self._context, self._validate)
 
     async def _asker_may_approve(self) -> bool:
         """Return whether the person who started the turn may approve its commands by typing them."""
@@ -249,6 +236,12 @@ class ToolExecutor(Tools):
             found = await approvals.list_for_turn(connection, self._context.turn.id)
         return next((one.comment for one in found if one.call == call and one.state == ANSWERED), None)
 
+    async def _answered_tool(self, name: str, call: str) -> Tool | None:
+        """Return the tool of a question that a person has answered, although it is not offered any more."""
+        tool = TOOLS.get(name)
+        is_answered = tool is not None and tool.asks_person and await self._get_answer(call) is not None
+        return tool if is_answered else None
+
     def _files_of(self, call: str) -> FetchedAttachments:
         return self._answer_files.get(call) or FetchedAttachments()
 
@@ -256,11 +249,10 @@ class ToolExecutor(Tools):
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
     ) -> ToolResult:
         """Execute a call once: a call id that was executed before returns its recorded result."""
-        tool = self._tools.get(name)
+        tool = self._tools.get(name) or await self._answered_tool(name, call)
         if tool is None:
-            return ToolResult(
-                ok=False, content=f"there is no tool {name!r}; there are {', '.join(self._tools)}"
-            )
+            known = ", ".join(self._tools) or "none"
+            return ToolResult(ok=False, content=f"there is no tool {name!r}; there are {known}")
         earlier = await self._get_step(call)
         if earlier is not None and earlier.state == "done":
             return replace(recorded_result(earlier), images=self._files_of(call).images)

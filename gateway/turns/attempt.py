@@ -28,7 +28,8 @@ from gateway.agents.port import (
     Tools,
     TurnInput,
 )
-from gateway.conversations import approvals
+from gateway.agents.registry import check_continues
+from gateway.conversations import approvals, outdated_approvals
 from gateway.conversations.message_ids import completed_event_id, message_id
 from gateway.conversations.notices import post_notice
 from gateway.environments.environment import Environment
@@ -85,6 +86,7 @@ class TurnAttempt:
         self._call_targets: approvals.CallTargets = approvals.unknown_target
         self._input_text: Callable[[Turn], str] = lambda turn: turn.input
         self._preview_changes: approvals.PreviewChanges = approvals.no_previews
+        self._can_run: outdated_approvals.CanRun = outdated_approvals.may_run
         self._changed_calls: Callable[[Sequence[PendingToolCall]], Sequence[PendingToolCall]] = tuple
         self._save_files: Callable[[], Awaitable[str | None]] | None = None
         self._unsaved: str | None = None
@@ -164,7 +166,7 @@ class TurnAttempt:
     def set_tools(self, tools: ToolExecutor) -> None:
         """Set the tools: they know how calls would change files and what they call, for questions."""
         self._preview_changes = tools.preview_changes
-        self._changed_calls = tools.changed_calls
+        self._changed_calls, self._can_run = tools.changed_calls, tools.can_run
         self._call_targets = approvals.with_addresses(self._call_targets, tools.call_address)
 
     def set_file_saver(self, save: Callable[[], Awaitable[str | None]]) -> None:
@@ -183,13 +185,13 @@ class TurnAttempt:
         """Request approvals again if the sandbox was changed since; returns whether the turn waits again."""
         if not any(approval.state == "approved" for approval in decided):
             return False
-        changes = await self._preview_changes(approvals.pending_calls(decided))
+        changes = await self._preview_changes(outdated_approvals.pending_calls(decided))
         async with self.begin("turn.pause") as tx:
-            outdated = await approvals.list_outdated(
-                tx, decided, self._sandbox_fingerprint, self._call_targets
+            outdated = await outdated_approvals.list_outdated(
+                tx, decided, self._sandbox_fingerprint, self._call_targets, self._can_run
             )
             if outdated:
-                await approvals.request_again(
+                await outdated_approvals.request_again(
                     tx,
                     self.turn,
                     outdated,
@@ -240,6 +242,7 @@ class TurnAttempt:
     ) -> None:
         """Run the agent to its end; `collect_files` then collects the files in the outbox."""
         self._collect_files = collect_files
+        check_continues(turn_input)
         async with aclosing(agent.run(turn_input, tools)) as steps:
             async for step in steps:
                 await self._handle_event(step)

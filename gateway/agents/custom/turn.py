@@ -163,7 +163,7 @@ class AgentTurn:
             return ToolResult(ok=False, content=denial_message(decision), detail={"denied": True})
         async with self._at_work():
             try:
-                if decision is not None or not await self._tools.needs_approval(tool, args, call=identity):
+                if not await self._tools.needs_approval(tool, args, call=identity):
                     return await self._tools.call(tool, args, call=identity)
             except Exception as error:
                 self._fail(error)  # such as a lost lease: a framework could treat it as a tool's failure

@@ -77,7 +77,7 @@ class CallExecutor:
         except ValueError as error:
             return self._refuse(call, f"The arguments are not a valid JSON object: {error}")
         self._broken.pop(name, None)
-        if decision is None and await self._tools.needs_approval(name, args, call=identity):
+        if await self._tools.needs_approval(name, args, call=identity):
             return None
         result = await self._tools.call(name, args, call=identity)
         self._viewed += result.images

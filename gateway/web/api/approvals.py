@@ -24,7 +24,7 @@ from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 
 ApprovalState = Literal["pending", "approved", "denied", "answered", "expired", "void"]
-"""`void`: approved for a sandbox that changed before the call ran, and requested again."""
+"""`void`: the call or its sandbox was changed before it ran, and the approval was requested again."""
 
 
 class ApprovalDecisionRequest(RequestModel):

@@ -14,7 +14,7 @@ from delivery.database.engine import Database
 from delivery.database.tables import deliveries
 from delivery.events.event import Event, EventType
 from gateway.agents.port import PendingToolCall
-from gateway.conversations import approvals
+from gateway.conversations import approvals, outdated_approvals
 from gateway.conversations.approvals import AlreadyDecided, call_digest
 from gateway.conversations.approver_rules import ApproverRule, may_approve_own_turn
 from gateway.store.conversations import conversations
@@ -235,9 +235,9 @@ async def test_an_approval_for_a_sandbox_that_changed_is_requested_again(harness
     (turn,) = await harness.list_open_turns()
     async with harness.transactions.begin("turn.pause") as entry:
         all_asked = await store.list_for_turn(entry.connection, turn.id)
-        assert await approvals.list_outdated(entry, all_asked, "before") == []
-        outdated = await approvals.list_outdated(entry, all_asked, "after")
-        await approvals.request_again(entry, turn, outdated, "after")
+        assert await outdated_approvals.list_outdated(entry, all_asked, "before") == []
+        outdated = await outdated_approvals.list_outdated(entry, all_asked, "after")
+        await outdated_approvals.request_again(entry, turn, outdated, "after")
     old, new = await _approvals_of(harness, turn)
     assert (old.state, new.state) == ("void", "pending")
     assert new.digest == call_digest(CALL.name, CALL.args, "after")

@@ -16,12 +16,8 @@ from delivery.database.engine import Database
 from egress.policy import EgressPolicy
 from gateway.agents.port import PendingToolCall
 from gateway.conversations.approval_question import CallTarget
-from gateway.conversations.approvals import (
-    CallTargets,
-    list_outdated,
-    request,
-    with_addresses,
-)
+from gateway.conversations.approvals import CallTargets, request, with_addresses
+from gateway.conversations.outdated_approvals import list_outdated
 from gateway.conversations.questions import render_request
 from gateway.environments.fingerprint import fingerprint_all
 from gateway.records.errors import InvalidRecord

@@ -48,7 +48,7 @@ from gateway.store.turn_state import TurnState
 from gateway.store.turns import claims, turns
 from gateway.store.turns.turns import Turn
 from gateway.tools.executor import ToolExecutor
-from gateway.tools.external_tools import ExternalTools, OpenExternalTools
+from gateway.tools.external_tools import ExternalTools, OpenExternalTools, no_external_tools
 from gateway.tools.tool import ToolContext
 from gateway.turns.worker import TurnWorker
 
@@ -68,6 +68,7 @@ class TurnWorkerHarness:
     leases: MemoryLeases = field(default_factory=MemoryLeases)
     wake_ups: MemoryWakeUps = field(default_factory=MemoryWakeUps)
     stream: MemoryEvents = field(default_factory=MemoryEvents)
+    open_external_tools: OpenExternalTools = no_external_tools
 
     def __post_init__(self) -> None:
         """Put the parts together."""
@@ -131,6 +132,7 @@ class TurnWorkerHarness:
             schedules=Schedules(self.database, ScheduleSettings()),
             memories=memories_of(self.database),
             get_agent=lambda _spec, _claimed: agent,
+            open_external_tools=self.open_external_tools,
             worker_id="here",
         )
 
@@ -168,13 +170,13 @@ class TurnWorkerHarness:
         """Have the worker check the conversation."""
         await self.wake_ups.publish(WorkQueue.TURN, self.conversation, account=self.agent.account)
 
-    async def wait_for_state(self, turn: Turn, state: TurnState) -> Turn:
-        """Wait until a turn is in this state, and return it."""
+    async def wait_for_state(self, turn: Turn, *states: TurnState) -> Turn:
+        """Wait until a turn is in one of these states, and return it."""
         async with asyncio.timeout(20):
             while True:
                 async with self.database.read() as connection:
                     found = await turns.get(connection, turn.account, turn.id)
-                if found is not None and found.state is state:
+                if found is not None and found.state in states:
                     return found
                 await asyncio.sleep(0.01)
 

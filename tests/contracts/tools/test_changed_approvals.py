@@ -1,0 +1,176 @@
+"""What a person has decided holds when hooks, tools or the kind of agent are changed while the turn waits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delivery.database.engine import Database
+from gateway.agents.custom.installed_agents import to_agent
+from gateway.agents.custom.turn import AgentTurn
+from gateway.agents.port import Agent, ToolResult
+from gateway.agents.shell import ShellAgent
+from gateway.conversations.approvals import Approvals
+from gateway.store.accounts import records
+from gateway.store.turn_state import FINAL, TurnState
+from gateway.store.turns import approvals
+from gateway.store.turns.approvals import Approval
+from gateway.store.turns.turns import Turn
+from gateway.tools.external.functions import function_tool
+from gateway.tools.external_tools import ExternalTools
+from gateway.tools.hooks.answer import HookAnswer, HookCall
+from gateway.tools.hooks.functions import FunctionHook, hook
+from gateway.tools.hooks.turn_hooks import TurnHooks
+from gateway.tools.tool import Tool, ToolContext
+from migrated import migrated_sqlite
+from turn_worker import TurnWorkerHarness, add_sandbox_record, open_turn_worker
+
+
+@dataclass
+class Configuration:
+    """What can be changed while a turn waits: the target that a hook sets, and whether the tool is there."""
+
+    target: str = ""
+    is_offered: bool = True
+    flown: list[str] = field(default_factory=list)
+
+    def open(self, context: ToolContext) -> AbstractAsyncContextManager[ExternalTools]:
+        """Open the tool `fly` and the hook."""
+        return self._open(context)
+
+    @asynccontextmanager
+    async def _open(self, context: ToolContext) -> AsyncIterator[ExternalTools]:
+        async def fly(bird: str) -> str:
+            """Let a bird fly."""
+            self.flown.append(bird)
+            return f"{bird} flies"
+
+        @hook("before_tool")
+        async def rename(call: HookCall) -> HookAnswer | None:
+            """Set the target."""
+            return HookAnswer(args={"bird": self.target}) if self.target and call.tool == "fly" else None
+
+        tools: Mapping[str, Tool] = {"fly": function_tool("fly", fly)} if self.is_offered else {}
+        hooks = TurnHooks(turn=context.turn, hooks=[FunctionHook("rename", rename)])
+        yield ExternalTools(tools=tools, hooks=hooks)
+
+
+async def calls_once(turn: AgentTurn) -> str:
+    """Call the tool that the message names, and answer with its result."""
+    name, _, value = turn.input.partition(" ")
+    argument = "question" if name == "ask_person" else "bird"
+    result: ToolResult = await turn.call_tool(name, {argument: value})
+    return result.content
+
+
+@dataclass(kw_only=True)
+class WaitingTurn:
+    """Runs turns of an agent whose calls a person must approve."""
+
+    harness: TurnWorkerHarness
+    configuration: Configuration
+    agent: Agent = field(default_factory=lambda: to_agent("one", calls_once))
+
+    async def begin(self, text: str) -> Turn:
+        """Run a turn until it waits."""
+        turn = await self.harness.add_turn(text)
+        await self._run(turn, TurnState.WAITING)
+        return turn
+
+    async def decide(self, turn: Turn, answer: str = "") -> Turn:
+        """Approve what waits, or answer it; run the turn until it waits again or has ended."""
+        decisions, (asked,) = Approvals(self.harness.transactions), await self.pending(turn)
+        if answer:
+            await decisions.answer(turn.account, asked.id, answer, by="bob")
+        else:
+            await decisions.decide(turn.account, asked.id, approved=True, by="bob")
+        return await self._run(turn, *FINAL, TurnState.WAITING)
+
+    async def pending(self, turn: Turn) -> list[Approval]:
+        """Return the approvals of a turn that are not decided."""
+        async with self.harness.database.read() as connection:
+            found = await approvals.list_for_turn(connection, turn.id)
+        return [one for one in found if one.state == "pending"]
+
+    async def states(self, turn: Turn) -> list[str]:
+        """Return the states of a turn's approvals, oldest first."""
+        async with self.harness.database.read() as connection:
+            return [one.state for one in await approvals.list_for_turn(connection, turn.id)]
+
+    async def set_agent(self, **config: Any) -> None:
+        """Change the agent's record."""
+        async with self.harness.database.begin() as connection:
+            (record,) = await records.list_by_kind(connection, self.harness.agent.account, "agent")
+            await records.update_record(connection, replace(record, config={**record.config, **config}))
+
+    async def _run(self, turn: Turn, *states: TurnState) -> Turn:
+        await self.harness.wake()
+        async with self.harness.running(self.agent):
+            return await self.harness.wait_for_state(turn, *states)
+
+
+@pytest.fixture
+async def waiting(tmp_path: Path) -> AsyncIterator[WaitingTurn]:
+    """An agent of a package, whose calls need an approval."""
+    database, configuration = Database(await migrated_sqlite(tmp_path / "gateway.db")), Configuration()
+    harness = await open_turn_worker(database, tmp_path)
+    sandbox = await add_sandbox_record(database, harness.agent.account, permissionMode="ask")
+    harness.open_external_tools = configuration.open
+    one = WaitingTurn(harness=harness, configuration=configuration)
+    await one.set_agent(model="entry:one", sandbox=sandbox.id)
+    yield one
+    await database.close()
+
+
+@pytest.mark.parametrize(("before", "after", "runs"), [("", "dove", "dove"), ("dove", "", "ada")])
+async def test_a_call_that_a_hook_changes_after_the_approval_is_asked_about_again(
+    waiting: WaitingTurn, before: str, after: str, runs: str
+) -> None:
+    """The first approval executes nothing else, and the second executes what it shows, once."""
+    waiting.configuration.target = before
+    turn = await waiting.begin("fly ada")
+    waiting.configuration.target = after
+    assert (await waiting.decide(turn)).state is TurnState.WAITING
+    assert waiting.configuration.flown == []
+    (asked,) = await waiting.pending(turn)
+    assert asked.args == {"bird": runs}
+    assert await waiting.states(turn) == ["void", "pending"]
+    ended = await waiting.decide(turn)
+    assert (ended.state, ended.output) == (TurnState.COMPLETED, f"{runs} flies")
+    assert waiting.configuration.flown == [runs]
+
+
+async def test_a_call_of_a_tool_that_is_gone_is_not_asked_about_again(waiting: WaitingTurn) -> None:
+    """The approved call fails with the reason at once, also if the sandbox was changed too."""
+    turn = await waiting.begin("fly ada")
+    waiting.configuration.is_offered = False
+    other = await add_sandbox_record(
+        waiting.harness.database, turn.account, name="larger", permissionMode="ask", memoryLimit=1024
+    )
+    await waiting.set_agent(sandbox=other.id)
+    ended = await waiting.decide(turn)
+    assert ended.state is TurnState.COMPLETED
+    assert "there is no tool 'fly'" in (ended.output or "")
+
+
+async def test_an_answer_counts_although_the_question_is_not_offered_any_more(waiting: WaitingTurn) -> None:
+    """The agent gets what the person wrote after the record has lost the tool."""
+    turn = await waiting.begin("ask_person Which bird?")
+    await waiting.set_agent(tools=["bash"])
+    ended = await waiting.decide(turn, answer="the dove")
+    assert (ended.state, ended.output) == (TurnState.COMPLETED, "the dove")
+
+
+async def test_a_turn_fails_if_another_kind_of_agent_would_continue_it(waiting: WaitingTurn) -> None:
+    """It would not make the call, so the person reads that nothing was executed."""
+    turn = await waiting.begin("fly ada")
+    await waiting.set_agent(model="builtin:shell")
+    waiting.agent = ShellAgent()
+    ended = await waiting.decide(turn)
+    assert (ended.state, waiting.configuration.flown) == (TurnState.FAILED, [])
+    assert "changed from entry:one to builtin:shell while this turn waited" in (ended.error or "")
