@@ -51,6 +51,7 @@ from gateway.store.accounts import budgets, usage
 from gateway.store.accounts import records as store
 from gateway.store.accounts.records import ID_PREFIXES, Record, RecordKind
 from gateway.store.conversations import channel_secrets, channel_state, pairings, schedules
+from gateway.store.turns import turn_queue
 from sandbox.config import ConfigProblem, SandboxConfig, normalize
 
 _URLS: Mapping[RecordKind, Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]]] = {
@@ -257,6 +258,7 @@ class Records:
         if record.kind == "agent":
             await webhooks.delete_agent_webhook(connection, record.account, record.id)
             await schedules.end_for_agent(connection, record.account, record.id)
+            await turn_queue.requeue_waiting_of(connection, record.account, record.id)
             await usage.keep_name(connection, record.account, record.id, record.name)
         if record.kind == "channel":
             await routes.delete_channel(connection, record.account, record.id)

@@ -21,6 +21,7 @@ from gateway.agents.port import ApprovalDecision
 from gateway.conversations import approvals
 from gateway.files.collection import FileCollector
 from gateway.store.accounts.records import Record
+from gateway.store.accounts.usage import agent_name
 from gateway.store.conversations import messages
 from gateway.store.turn_state import (
     DEAD_LETTER_PREFIX,
@@ -167,7 +168,7 @@ class TurnClaimer:
         )
         end = _end_without_run(turn, dead=poison.dead)
         if agent is None or end is not None:
-            state, error = end or (TurnState.FAILED, AGENT_DELETED.format(turn.agent))
+            state, error = end or (TurnState.FAILED, await _agent_deleted(tx.connection, turn))
             return await self._end_unrun(tx, turn, fence, state, error)
         if poison.alone and not alone:
             return await self._quarantine(tx, turn, fence, poison, interruption)
@@ -265,6 +266,10 @@ class TurnClaimer:
             approvals=await approval_store.list_for_turn(connection, turn.id) if is_retry else (),
             replies_before=await messages.count_replies(connection, turn.id) if is_retry else 0,
         )
+
+
+async def _agent_deleted(connection: Connection, turn: Turn) -> str:
+    return AGENT_DELETED.format(await agent_name(connection, turn.account, turn.agent))
 
 
 RaiseFence = Callable[[Connection, str], Awaitable[ClaimedConversation | None]]

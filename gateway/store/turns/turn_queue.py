@@ -143,3 +143,17 @@ async def list_conversations_with_work(connection: Connection) -> list[tuple[str
     """
     rows = await connection.execute(_WITH_WORK, {"now": utc_now()})
     return [(row[0], row[1]) for row in rows]
+
+
+async def requeue_waiting_of(connection: Connection, account: str, agent: str) -> None:
+    """Put the turns of an agent that wait for people back into the queue: the agent is deleted."""
+    await connection.execute(
+        update(turns)
+        .where(
+            turns.c.account == account,
+            turns.c.agent == agent,
+            IS_OPEN,
+            turns.c.state == str(TurnState.WAITING),
+        )
+        .values(state=str(TurnState.QUEUED), runner=None)
+    )

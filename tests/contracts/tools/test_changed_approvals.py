@@ -16,6 +16,7 @@ from gateway.agents.custom.turn import AgentTurn
 from gateway.agents.port import Agent, ToolResult
 from gateway.agents.shell import ShellAgent
 from gateway.conversations.approvals import Approvals
+from gateway.records.records import Records
 from gateway.store.accounts import records
 from gateway.store.turn_state import FINAL, TurnState
 from gateway.store.turns import approvals
@@ -79,7 +80,7 @@ class WaitingTurn:
     async def begin(self, text: str) -> Turn:
         """Run a turn until it waits."""
         turn = await self.harness.add_turn(text)
-        await self._run(turn, TurnState.WAITING)
+        await self.run(turn, TurnState.WAITING)
         return turn
 
     async def decide(self, turn: Turn, answer: str = "") -> Turn:
@@ -89,7 +90,7 @@ class WaitingTurn:
             await decisions.answer(turn.account, asked.id, answer, by="bob")
         else:
             await decisions.decide(turn.account, asked.id, approved=True, by="bob")
-        return await self._run(turn, *FINAL, TurnState.WAITING)
+        return await self.run(turn, *FINAL, TurnState.WAITING)
 
     async def pending(self, turn: Turn) -> list[Approval]:
         """Return the approvals of a turn that are not decided."""
@@ -108,7 +109,8 @@ class WaitingTurn:
             (record,) = await records.list_by_kind(connection, self.harness.agent.account, "agent")
             await records.update_record(connection, replace(record, config={**record.config, **config}))
 
-    async def _run(self, turn: Turn, *states: TurnState) -> Turn:
+    async def run(self, turn: Turn, *states: TurnState) -> Turn:
+        """Run turns until this one is in one of the states, and return it."""
         await self.harness.wake()
         async with self.harness.running(self.agent):
             return await self.harness.wait_for_state(turn, *states)
@@ -174,3 +176,16 @@ async def test_a_turn_fails_if_another_kind_of_agent_would_continue_it(waiting: 
     ended = await waiting.decide(turn)
     assert (ended.state, waiting.configuration.flown) == (TurnState.FAILED, [])
     assert "changed from entry:one to builtin:shell while this turn waited" in (ended.error or "")
+
+
+async def test_what_waits_ends_with_its_agent(waiting: WaitingTurn) -> None:
+    """The turn fails with the reason at once, and so does the one behind it."""
+    turn = await waiting.begin("fly ada")
+    behind = await waiting.harness.add_turn("fly dove")
+    async with waiting.harness.database.begin() as connection:
+        (record,) = await records.list_by_kind(connection, turn.account, "agent")
+        await Records(waiting.harness.vault).delete(connection, record)
+    for one in (turn, behind):
+        ended = await waiting.run(one, *FINAL)
+        assert (ended.state, "agent ada no longer exists" in (ended.error or "")) == (TurnState.FAILED, True)
+    assert await waiting.states(turn) == ["expired"]
