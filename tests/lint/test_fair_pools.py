@@ -56,6 +56,7 @@ ALLOWED = {
     "sandbox/desktop/cdp.py Lock": "the requests to one browser, in its sandbox",
     "sandbox/docker/capabilities.py ThreadPoolExecutor": "one call when the gateway starts",
     "sandbox/exec/scripts/egress_tunnel.py Lock": "the stream of one sandbox",
+    "sandbox/host/isolation/cgroups.py Lock": "a few calls for the directories of groups, which do not block",
     "sandbox/host/isolation/repeated_probe.py Lock": "one probe of this machine at a time",
     "sandbox/kubernetes/capabilities.py ThreadPoolExecutor": "one question of `doctor`",
     "sandbox/lifecycle/locks.py Lock": "the calls on one sandbox",

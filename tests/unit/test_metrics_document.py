@@ -13,7 +13,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "guide" / "operations.md"
 ROW = re.compile(r"^\| `(dovecote_\w+)` \| (\w+) \| ([\w, ]*) ?\| (.+?) \| (.*?) ?\|$", re.MULTILINE)
 BOUNDED = {
     "platform", "kind", "outcome", "state", "tool", "route", "provider", "reason", "model", "direction",
-    "whose", "type", "change", "method", "status", "level", "area", "queue", "version", "hop",
+    "disk", "whose", "type", "change", "method", "status", "level", "area", "queue", "version", "hop",
 }  # fmt: skip
 
 

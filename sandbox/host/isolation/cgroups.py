@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,11 @@ CONTROLLERS = ("memory", "pids", "cpu")
 CPU_PERIOD = 100_000
 _START_SECONDS = 60.0
 _CREATE_ATTEMPTS = 10
+"""Attempts to create a group while another gateway of this host removes that of the account."""
+
+_account_groups = threading.Lock()
+"""Held while the group of an account is created with its first sandbox, or removed with its last one."""
+
 _serial = itertools.count(1)
 
 
@@ -176,10 +182,11 @@ class SandboxCgroups:
         """Create the group below its account's; that one is removed with the last sandbox, maybe just now."""
         for remaining in reversed(range(_CREATE_ATTEMPTS)):
             try:
-                directory.parent.mkdir(parents=True, exist_ok=True)
-                if self.layout.version != 1:
-                    _enable_controllers(directory.parent)
-                directory.mkdir(exist_ok=True)
+                with _account_groups:
+                    directory.parent.mkdir(parents=True, exist_ok=True)
+                    if self.layout.version != 1:
+                        _enable_controllers(directory.parent)
+                    directory.mkdir(exist_ok=True)
             except (FileNotFoundError, FileExistsError):  # the latter: it was removed before it was looked at
                 if not remaining:
                     raise
@@ -270,7 +277,7 @@ def _kill_and_remove(run: Path) -> None:
 
 
 def _remove_if_empty(directory: Path) -> None:
-    with contextlib.suppress(OSError):
+    with _account_groups, contextlib.suppress(OSError):
         directory.rmdir()
 
 
