@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import bindparam, func, insert, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from gateway.store.tables import steps, turns
+
+StepState = Literal["running", "done"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +23,7 @@ class StepRow:
     step_key: str
     tool: str
     args: Mapping[str, Any]
-    state: str
+    state: StepState
     result: Mapping[str, Any] | None
     started_at: datetime
     finished_at: datetime | None

@@ -14,13 +14,13 @@ from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseMod
 class LivenessResponse(ResponseModel):
     """The process is alive."""
 
-    status: str = "ok"
+    status: Literal["ok"] = "ok"
 
 
 class ReadinessResponse(ResponseModel):
     """Whether this process can do the work of its roles, and what is degraded without making it unready."""
 
-    status: str
+    status: Literal["ready", "not ready"]
     checks: dict[str, str]
     degraded: dict[str, str]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictInt, StrictStr
 
@@ -29,10 +29,12 @@ from sandbox.errors import (
     SandboxGone,
     UnsafePath,
 )
-from sandbox.lifecycle.reservations import Reservation
+from sandbox.labels import Scope
+from sandbox.lifecycle.reservations import Reservation, ReservationStatus
 from sandbox.model import ExecRequest
 
 MAX_TIMEOUT = 600.0
+SandboxState = Literal["creating", "active", "suspended", "cold"]
 
 
 class SandboxResponse(ResponseModel):
@@ -40,11 +42,11 @@ class SandboxResponse(ResponseModel):
 
     id: str
     name: str
-    state: str
+    state: SandboxState
     paused: bool
     provider: str
     provider_id: str | None
-    scope: str
+    scope: Scope
     persistent: bool
     record: str | None
     workspace: str | None
@@ -118,15 +120,14 @@ class SweepResponse(ResponseModel):
 
 def to_response(row: Reservation, names: Mapping[str | None, str]) -> SandboxResponse:
     """Return a sandbox as a response, with the name of its record."""
-    asleep = "suspended" if row.paused else "cold" if row.is_stopped else "active"
     return SandboxResponse(
         id=sandbox_id(row.label),
         name=names.get(row.owner.record, ""),
-        state=asleep if row.status == "ready" else str(row.status),
+        state=_state_of(row),
         paused=row.paused,
         provider=row.provider,
         provider_id=row.sandbox,
-        scope=str(row.owner.scope),
+        scope=row.owner.scope,
         persistent=row.persistent,
         record=row.owner.record,
         workspace=row.owner.workspace,
@@ -173,6 +174,12 @@ async def _record_names(call: ApiCall[Any, Any]) -> Mapping[str | None, str]:
     async with call.context.database.read() as connection:
         found = await records.list_by_kind(connection, call.account, "sandbox")
     return {record.id: record.name for record in found}
+
+
+def _state_of(row: Reservation) -> SandboxState:
+    if row.status is ReservationStatus.CREATING:
+        return "creating"
+    return "suspended" if row.paused else "cold" if row.is_stopped else "active"
 
 
 async def list_sandboxes(call: ApiCall[NoContent, PageQuery]) -> ListPage[SandboxResponse]:

@@ -24,7 +24,7 @@ from gateway.store.turns import jobs as job_store
 from gateway.store.turns import lineage, turn_queue, turn_steps
 from gateway.store.turns import turns as store
 from gateway.store.turns.jobs import Job
-from gateway.store.turns.turn_steps import StepRow
+from gateway.store.turns.turn_steps import StepRow, StepState
 from gateway.store.turns.turns import Turn
 from gateway.web.api.conversations import require_conversation
 from gateway.web.api.deliveries import DeliveryResponse, to_responses
@@ -172,7 +172,7 @@ class StepResponse(ResponseModel):
     id: str
     tool: str
     args: dict[str, Any]
-    state: str
+    state: StepState
     result: dict[str, Any] | None
     started_at: datetime
     finished_at: datetime | None

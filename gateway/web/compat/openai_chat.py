@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, Literal
 
 from aiohttp import web
 
@@ -50,7 +50,7 @@ class ModelResponse(ResponseModel):
     """An agent as an OpenAI model."""
 
     id: str
-    object: str = "model"
+    object: Literal["model"] = "model"
     created: int
     owned_by: str = OWNER
 
@@ -58,14 +58,14 @@ class ModelResponse(ResponseModel):
 class ModelList(ResponseModel):
     """The account's agents."""
 
-    object: str = "list"
+    object: Literal["list"] = "list"
     data: list[ModelResponse]
 
 
 class ChatCompletionMessage(ResponseModel):
     """The agent's answer."""
 
-    role: str = "assistant"
+    role: Literal["assistant"] = "assistant"
     content: str | None
     refusal: str | None = None
     tool_calls: list[dict[str, Any]] | None = None
@@ -84,7 +84,7 @@ class ChatCompletion(ResponseModel):
     """A turn, or a part of one that ends with calls of the client's tools."""
 
     id: str
-    object: str = "chat.completion"
+    object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
     conversation: str

@@ -68,7 +68,7 @@ class ConversationObject(ResponseModel):
     """A conversation."""
 
     id: str
-    object: str = "conversation"
+    object: Literal["conversation"] = "conversation"
     created_at: int
     metadata: dict[str, str] = Field(default_factory=dict)
 
@@ -77,7 +77,7 @@ class ConversationDeleted(ResponseModel):
     """A deleted conversation."""
 
     id: str
-    object: str = "conversation.deleted"
+    object: Literal["conversation.deleted"] = "conversation.deleted"
     deleted: bool = True
 
 

@@ -34,19 +34,19 @@ class FileObject(ResponseModel):
     """An uploaded file."""
 
     id: str
-    object: str = "file"
+    object: Literal["file"] = "file"
     bytes: int
     created_at: int
     expires_at: int | None = None
     filename: str
     purpose: str = "user_data"
-    status: str = "processed"
+    status: Literal["processed"] = "processed"
 
 
 class FileList(ResponseModel):
     """A page of uploaded files."""
 
-    object: str = "list"
+    object: Literal["list"] = "list"
     data: list[FileObject]
     has_more: bool
     first_id: str | None
@@ -57,7 +57,7 @@ class FileDeleted(ResponseModel):
     """A deleted file."""
 
     id: str
-    object: str = "file"
+    object: Literal["file"] = "file"
     deleted: bool = True
 
 

@@ -56,7 +56,8 @@ CANCEL_SECONDS = 5.0
 _CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """The reasons of an incomplete response, by the finish reason of a completion."""
 
-_STATUS = {
+ResponseStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+_STATUS: Mapping[TurnState, ResponseStatus] = {
     TurnState.QUEUED: "queued",
     TurnState.RUNNING: "in_progress",
     TurnState.WAITING: "in_progress",
@@ -87,9 +88,9 @@ class ResponseObject(ResponseModel):
     """A turn as a response; `conversation` is its conversation's id."""
 
     id: str
-    object: str = "response"
+    object: Literal["response"] = "response"
     created_at: int
-    status: str
+    status: ResponseStatus
     background: StrictBool = False
     model: str
     conversation: dict[str, str]
@@ -110,14 +111,14 @@ class ResponseDeleted(ResponseModel):
     """A deleted response."""
 
     id: str
-    object: str = "response"
+    object: Literal["response"] = "response"
     deleted: bool = True
 
 
 class ItemList(ResponseModel):
     """A list of items, all on one page."""
 
-    object: str = "list"
+    object: Literal["list"] = "list"
     data: list[dict[str, Any]]
     has_more: bool = False
     first_id: str | None = None
@@ -127,7 +128,7 @@ class ItemList(ResponseModel):
 class InputTokens(ResponseModel):
     """An estimate of the tokens of an input."""
 
-    object: str = "response.input_tokens"
+    object: Literal["response.input_tokens"] = "response.input_tokens"
     input_tokens: int
 
 
