@@ -62,13 +62,22 @@ class DeadThreads:
                 await delivery.exit_stack.enter_async_context(exit_stack.pop_all())
                 return outcome
         delivery.ensure_held()
-        moved = replace(part, reply_to=None)
+        moved = await self._send_to_place(send, limits, place, delivery, replace(part, reply_to=None))
+        if not moved.thread_dead:
+            return moved
+        detail = f"{outcome.detail}; nor does the place of the thread take messages: {moved.detail}"
+        return replace(moved, detail=detail)
+
+    async def _send_to_place(
+        self, send: SendPart, limits: ChannelLimits, place: Address, delivery: Delivery, part: Part
+    ) -> Outcome:
+        """Attempt once to send a part to a place, below the line if no other part of the answer has it."""
         if part.only_edit or self._is_introduced(delivery):
-            return await send(place, moved, delivery)
+            return await send(place, part, delivery)
         line = render_line(await self._name(delivery.conversation))
-        introduced = _introduce(moved, line, limits)
+        introduced = _introduce(part, line, limits)
         if introduced is None:
-            return await self._send_below_line(send, place, delivery, moved, line)
+            return await self._send_below_line(send, place, delivery, part, line)
         outcome = await send(place, introduced, delivery)
         if outcome.kind is OutcomeKind.DELIVERED:
             self._introduced[_answer_of(delivery)] = (delivery.event_id, delivery.part)

@@ -49,7 +49,7 @@ A prime spreads the ids, which grow by a power of two each millisecond.
 PREFIX = "deferred/"
 TOKEN_PREFIX = f"{RECENT_PREFIX}deferred/"
 LOADING = 1 << 7
-PAGE = 50
+PAGE, MAX_TOKENS = 50, 1000
 
 log = structlog.get_logger(__name__)
 
@@ -131,13 +131,8 @@ class DeferredReplies:
 
     async def add(self, address: Address, *, application: str, interaction: str, token: str) -> None:
         """Add a deferred reply that the next message to this conversation fills."""
-        reply = [address.encode(), application, interaction, token, self._clock() + TOKEN_SECONDS]
-        name = f"{_tokens_of(rendering.channel_id_of(address))}{interaction:0>20}"
-        try:
-            if self._state.secrets is not None:
-                await self._state.secrets.set(name, json.dumps(reply))
-        except Exception as error:  # noqa: BLE001 - the answer is sent as a message of its own
-            log.warning("discord.deferred_reply_save_failed", error=repr(error))
+        reply = [address.encode(), application, interaction, token, self._clock() + TOKEN_SECONDS, ""]
+        await self._save_token(f"{_tokens_of(rendering.channel_id_of(address))}{interaction:0>20}", reply)
         await self.record(address, interaction)
 
     async def on_acknowledged(self, decoded: Update | IgnoredUpdate, interaction: Mapping[str, Any]) -> None:
@@ -201,15 +196,16 @@ class DeferredReplies:
 
     async def claim(self, address: Address, key: str, nonce: str) -> DeferredReply | None:
         """Return the deferred reply for a message, the same one on every attempt."""
-        reply = self._claimed.get(key) or await self._take_pending(rendering.channel_id_of(address))
+        channel = rendering.channel_id_of(address)
+        reply = self._claimed.get(key) or await self._take_pending(channel, nonce)
         if reply is None or reply.until < self._clock():
             return None
         if key not in self._claimed:
             self._claimed[key] = reply
-            channel, now = rendering.channel_id_of(address), self._clock()
-            await self._save_note(
-                DeferredReplyNote(channel=channel, interaction=reply.interaction, at=now, nonce=nonce)
+            note = DeferredReplyNote(
+                channel=channel, interaction=reply.interaction, at=self._clock(), nonce=nonce
             )
+            await self._save_note(note)
         return reply
 
     def delete_claim(self, key: str) -> None:
@@ -247,14 +243,22 @@ class DeferredReplies:
                 self._earlier.pop(note.interaction, None)
                 await self._set_state({note.slot: ""})
 
-    async def _take_pending(self, channel: str) -> DeferredReply | None:
-        """Take the first deferred reply of a channel that no replica has taken."""
+    async def _take_pending(self, channel: str, nonce: str) -> DeferredReply | None:
+        """Take the first deferred reply of a channel that no replica has taken for another message.
+
+        The nonce of the message is kept beside the token: a fill may be repeated, also by another replica.
+        """
         for name, value in (await self._list_pending(channel)).items():
-            stored = json.loads(value)
-            is_ours = await self._is_taken(name)
+            *stored, claimed_by = json.loads(value)
+            is_ours = claimed_by == nonce or (not claimed_by and await self._is_taken(name))
             if is_ours and stored[-1] > self._clock():
+                await self._save_token(name, [*stored, nonce])
                 return DeferredReply(Address.decode(stored[0]), *stored[1:])
         return None
+
+    async def _save_token(self, name: str, stored: list[Any]) -> None:
+        if self._state.secrets is not None:
+            await _attempt(self._state.secrets.set(name, json.dumps(stored)))
 
     async def _is_taken(self, name: str) -> bool:
         """Take a token; return whether no other replica has it."""
@@ -266,7 +270,8 @@ class DeferredReplies:
 
     async def _list_pending(self, channel: str) -> Mapping[str, str]:
         try:
-            return await self._state.secrets.list(_tokens_of(channel)) if self._state.secrets else {}
+            store = self._state.secrets
+            return await store.list(_tokens_of(channel), limit=MAX_TOKENS) if store else {}
         except Exception as error:  # noqa: BLE001 - the answer is sent as a message of its own
             log.warning("discord.deferred_reply_not_read", error=repr(error))
             return {}
@@ -292,11 +297,7 @@ class DeferredReplies:
         await self._set_state({note.slot: note.encode()})
 
     async def _set_state(self, values: Mapping[str, str]) -> None:
-        """Store values; a failure only means that a deferred reply may stay after a restart."""
-        try:
-            await self._state.set(values)
-        except Exception as error:  # noqa: BLE001 - any error of the state's store
-            log.warning("discord.deferred_reply_save_failed", error=repr(error))
+        await _attempt(self._state.set(values))
 
     async def _get_state(self, name: str) -> str:
         try:
@@ -304,6 +305,14 @@ class DeferredReplies:
         except Exception as error:  # noqa: BLE001 - any error of the state's store
             log.warning("discord.channel_state_read_failed", error=repr(error))
             return ""
+
+
+async def _attempt(write: Awaitable[None]) -> None:
+    """Store something; a failure only means that a deferred reply may stay, and its answer is a message."""
+    try:
+        await write
+    except Exception as error:  # noqa: BLE001 - any error of the state's store
+        log.warning("discord.deferred_reply_save_failed", error=repr(error))
 
 
 def _tokens_of(channel: str) -> str:

@@ -119,6 +119,15 @@ async def test_what_may_have_arrived_in_a_dead_thread_is_looked_up_in_the_room()
     assert channel.texts("42") == [f"{LINE}\n\nhello"]
 
 
+async def test_a_place_without_messages_is_named_beside_the_thread() -> None:
+    """The result for a deleted post of a forum of Discord is dead, and the reason names both."""
+    channel = MemoryChannel()
+    channel.errors += [ThreadUndeliverable("unknown channel"), ThreadUndeliverable("a forum")]
+    outcome = await make_sink(channel).send(make_delivery(target=THREAD))
+    assert (outcome.kind, channel.texts("42")) == (OutcomeKind.GIVE_UP, [])
+    assert outcome.detail == "unknown channel; nor does the place of the thread take messages: a forum"
+
+
 async def test_a_private_thread_s_messages_stay_out_of_its_room() -> None:
     """Others would read them there."""
     channel = MemoryChannel()

@@ -11,7 +11,7 @@ import pytest
 from channels.discord import plugin
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
-from channels.errors import NotPermitted, Unsupported
+from channels.errors import Ambiguous, NotPermitted, Unsupported
 from channels.message import Address, Message, Reply
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
 from channels.testing.memory_state import MemoryChannelState
@@ -268,6 +268,32 @@ async def test_another_replica_fills_the_places_in_their_order(simulator: Simula
             await sender.send(reported.address, Reply(text=text, key=text))
     assert [(one.original or {})["content"] for one in asked] == ["long", "wide"]
     assert [post.text for post in simulator.messages()] == ["long", "wide"]
+
+
+@pytest.mark.parametrize("is_carried_out", [True, False])
+async def test_another_replica_repeats_a_fill_that_may_have_arrived(
+    simulator: Simulator, *, is_carried_out: bool
+) -> None:
+    """The connection broke while a placeholder was filled: another replica fills it, and sends none."""
+    notes, recorder = MemoryChannelState(), UpdateRecorder()
+    async with (
+        open_connection(plugin, simulator.settings(), notes) as holder,
+        open_connection(plugin, simulator.settings(), notes) as other,
+        receiving(holder, recorder),
+    ):
+        await wait_until_connected(simulator)
+        asked = await simulator.command(CHAT, "ask", "how long?")
+        await recorder.wait(1)
+        await wait_until_deferred(simulator, recorder, 2)
+        reported = recorder.updates[0]
+        assert isinstance(reported, Message)
+        await simulator.cut(name="fill", after=is_carried_out)
+        with pytest.raises(Ambiguous):
+            await holder.sender.send(reported.address, Reply(text="long", key="k"))
+        await other.sender.send(reported.address, Reply(text="long", key="k"))
+        await other.sender.send(reported.address, Reply(text="more", key="l"))
+    assert (asked.original or {})["content"] == "long"
+    assert [post.text for post in simulator.messages()] == ["long", "more"]
 
 
 async def test_a_filled_place_is_not_filled_again_by_a_message(simulator: Simulator) -> None:
