@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,11 +16,18 @@ from channels.pancake.api import PancakeApi, customer_of
 from channels.pancake.settings import PancakeSettings
 from channels.port import ChannelState
 from channels.receiving.attempts import concerns_one_room
+from channels.receiving.bounded_dict import BoundedDict
 from channels.receiving.unread_rooms import UnreadRooms
 
 START = "messages:start"
-OVERLAP = timedelta(seconds=60)
+LATENESS = timedelta(hours=1)
 """A message may appear this much later than its time; what was seen before has the same key."""
+
+OVERLAP, SEARCH_SECONDS = timedelta(minutes=1), 60.0
+"""Between two searches for late messages, only conversations that changed so shortly before are listed."""
+
+MAX_READ = 10_000
+"""Conversations of which the row is remembered, so that one without a change is not read again."""
 
 MAX_PAGES = 20
 MAX_SEEN = 5000
@@ -36,6 +44,8 @@ class PageMessages(PositionFeed):
         self._start = self._position = datetime.now(UTC)
         self._seen: deque[str] = deque(maxlen=MAX_SEEN)
         self._unread = UnreadRooms(state)
+        self._read_rows = BoundedDict[str, Mapping[str, Any]](MAX_READ)
+        self._searched_at = -SEARCH_SECONDS
 
     async def start(self) -> str:
         """Load the position; a new channel begins with what is written from now on."""
@@ -60,30 +70,39 @@ class PageMessages(PositionFeed):
         found: list[Mapping[str, Any]] = []
         for name in self._unread.rooms:
             found += await self._read_noted(name)
-        after = ""
+        began, after = time.monotonic(), ""
+        is_search = began - self._searched_at >= SEARCH_SECONDS
+        since = self._since(LATENESS if is_search else OVERLAP)
         for _ in range(MAX_PAGES):
             page = await self._api.list_conversations(after)
-            changed = [one for one in page if iso_time(one.get("updated_at")) >= self._after]
+            changed = [one for one in page if iso_time(one.get("updated_at")) >= since]
             for conversation in changed:
                 found += await self._read(conversation)
             if len(changed) < len(page) or not page:
                 break
             after = identifier(page[-1].get("id"))
+        self._searched_at = began if is_search else self._searched_at
         return sorted(found, key=lambda one: clean(one["message"].get("inserted_at")))
 
     async def _read(self, conversation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Return the new messages of a conversation, none of one that is noted or has to be."""
+        """Return the new messages of a conversation, none of one that is noted or has to be.
+
+        One whose row is as it was when nothing was new has nothing new.
+        """
         name = identifier(conversation.get("id"))
-        if name in self._unread:
+        if name in self._unread or self._read_rows.get(name) == conversation:
             return []
         try:
-            return await self.fetch_one(conversation)
+            found = await self.fetch_one(conversation)
         except ChannelError as error:
             if not concerns_one_room(error):
                 raise
             log.warning("channel.room_not_read", room=name, error=str(error))
-            await self._unread.add(name, _note(conversation, after=self._after))
+            await self._unread.add(name, _note(conversation, after=self._since(LATENESS)))
             return []
+        if not found:
+            self._read_rows[name] = conversation
+        return found
 
     async def _read_noted(self, name: str) -> list[Mapping[str, Any]]:
         """Return what a noted conversation has since then; forget it once all of that is stored."""
@@ -105,7 +124,7 @@ class PageMessages(PositionFeed):
         self, conversation: Mapping[str, Any], *, since: datetime | None = None
     ) -> list[Mapping[str, Any]]:
         """Return the messages of one conversation that were not confirmed, oldest first."""
-        after = since or self._after
+        after = since or self._since(LATENESS)
         name, customer = identifier(conversation.get("id")), customer_of(conversation)
         rows: list[Mapping[str, Any]] = []
         for _ in range(MAX_PAGES):
@@ -118,16 +137,15 @@ class PageMessages(PositionFeed):
         return sorted(found, key=lambda one: clean(one["message"].get("inserted_at")))
 
     async def confirm(self, raw: Mapping[str, Any]) -> None:
-        """Move the position to a message that is stored."""
-        moment = iso_time(raw["message"].get("inserted_at"))
+        """Move the position to a message that is stored; a time in the future would hide later messages."""
+        moment = min(iso_time(raw["message"].get("inserted_at")), datetime.now(UTC))
         if moment > self._position:
             await self.move(moment.isoformat())
             self._position = moment
         self._seen.append(identifier(raw["message"].get("id")))
 
-    @property
-    def _after(self) -> datetime:
-        return max(self._start, self._position - OVERLAP)
+    def _since(self, lateness: timedelta) -> datetime:
+        return max(self._start, self._position - lateness)
 
     def _is_new(self, row: Mapping[str, Any], after: datetime) -> bool:
         return iso_time(row.get("inserted_at")) >= after and identifier(row.get("id")) not in self._seen

@@ -117,6 +117,49 @@ async def test_a_conversation_that_cannot_be_read_holds_up_no_other(platform: Si
     assert [one.text for one in recorder.updates if isinstance(one, Message)] == ["one", "two", "unreadable"]
 
 
+@pytest.mark.parametrize("is_listed_late", [False, True])
+async def test_a_message_that_appears_late_is_received(platform: Simulator, *, is_listed_late: bool) -> None:
+    """The platform behind the page passed it on after half an hour, in which others have written."""
+    state, recorder = MemoryChannelState(), UpdateRecorder()
+    async with open_connection(plugin, platform.settings(), state):
+        pass
+    state.values |= dict.fromkeys(("messages:start", "messages:position"), "2026-01-01T00:00:00+00:00")
+    half_an_hour_ago = (datetime.now(UTC) - timedelta(minutes=30)).isoformat()
+    async with open_connection(plugin, platform.settings(), state) as page, receiving(page, recorder):
+        await platform.write(INBOX, "in time")
+        await recorder.wait(1)
+        await platform.wait_until(lambda: state.values["messages:position"] > half_an_hour_ago)
+    await platform.write(COMMENTS, "late", inserted_at=half_an_hour_ago)
+    if is_listed_late:
+        platform.conversations[COMMENTS]["updated_at"] = half_an_hour_ago
+    async with open_connection(plugin, platform.settings(), state) as page, receiving(page, recorder):
+        await platform.wait_until(lambda: "late" in [getattr(one, "text", "") for one in recorder.updates])
+
+
+async def test_a_conversation_without_a_change_is_not_read_again(platform: Simulator) -> None:
+    """Each search lists it for an hour; its messages are asked for once, and once more for each change."""
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, platform.settings()) as page, receiving(page, recorder):
+        await recorder.wait_until_receiving()
+        await platform.write(INBOX, "one")
+        await recorder.wait(1)
+        lists = platform.counts["receive"]
+        await platform.wait_until(lambda: platform.counts["receive"] > lists + 4)
+        await platform.write(INBOX, "two")
+        await recorder.wait(2)
+    assert platform.counts["other"] <= 8, "two pages for each reading"
+
+
+async def test_a_time_in_the_future_hides_no_message(platform: Simulator) -> None:
+    """The position is never after the present."""
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, platform.settings()) as page, receiving(page, recorder):
+        await platform.write(COMMENTS, "from 2099", inserted_at="2099-01-01T00:00:00")
+        await recorder.wait(1)
+        await platform.write(INBOX, "from now")
+        await recorder.wait(2)
+
+
 async def test_a_file_that_is_not_stored_is_not_ambiguous(platform: Simulator) -> None:
     """The message with it was not sent, so `ambiguous` does not decide, and it is sent once."""
     file = File(name="notes.txt", media_type="text/plain", content=b"grey")
