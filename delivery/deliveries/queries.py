@@ -152,6 +152,18 @@ async def list_for_event(connection: Connection, event: str, target: str) -> lis
     return [_view(row) for row in rows]
 
 
+async def is_shown_by(connection: Connection, event: str, destination: str, platform_id: str) -> bool:
+    """Return whether a message of a chat shows an event, or a part of it."""
+    rows = await connection.execute(
+        select(deliveries.c.id).where(
+            deliveries.c.event_id == event,
+            deliveries.c.destination == destination,
+            deliveries.c.platform_id == platform_id,
+        )
+    )
+    return rows.first() is not None
+
+
 async def list_chat_parts(connection: Connection, event: str) -> list[tuple[str, int]]:
     """Return (target, part) of the messages and files that an event has in chats."""
     rows = await connection.execute(

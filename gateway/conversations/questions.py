@@ -10,6 +10,7 @@ So does a sign-in to an MCP server: the browser that comes back from it answers 
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,6 +40,7 @@ The arguments are `question`, `server`, `agent`, `person`, and `url` if only tha
 ANSWERED = "answered"
 """The state of a question that was answered."""
 
+_EMOJI_STYLES = "\ufe0e\ufe0f"
 MAX_QUESTION = 4_000
 MAX_CHOICES = 20
 MAX_CHOICE = 200
@@ -166,10 +168,14 @@ def _parse_client_result(given: str | Mapping[str, str]) -> str:
 
 
 def _choose(choices: Sequence[str], given: str) -> str:
-    """Return the choice that an answer names by its text or its number."""
-    for choice in choices:
-        if choice.casefold() == " ".join(given.split()).casefold():
-            return choice
+    """Return the choice that an answer names by its text or its number.
+
+    What people do not see or type makes no difference, unless choices differ by nothing else.
+    """
+    for form in (str, _typed_form):
+        found = [choice for choice in choices if form(choice) == form(given)]
+        if found:
+            return found[0]
     if (
         given.isascii()
         and given.isdigit()
@@ -179,6 +185,16 @@ def _choose(choices: Sequence[str], given: str) -> str:
         return choices[int(given) - 1]
     shown = "; ".join(f"{number}. {choice}" for number, choice in enumerate(choices, start=1))
     raise InvalidAnswer(f"the answer must be one of the choices or its number: {shown}")
+
+
+def _typed_form(text: str) -> str:
+    """Return a text without marks of direction, joiners and emoji styles, and with one case and spacing."""
+    shown = "".join(one for one in unicodedata.normalize("NFKC", text) if not _is_invisible(one))
+    return " ".join(shown.split()).casefold()
+
+
+def _is_invisible(one: str) -> bool:
+    return unicodedata.category(one) == "Cf" or one in _EMOJI_STYLES
 
 
 def _parse_fields(question: PersonQuestion, given: str | Mapping[str, str]) -> str:

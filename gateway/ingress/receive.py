@@ -40,6 +40,7 @@ from gateway.ingress.confidential_replies import ConfidentialReplies, Confidenti
 from gateway.ingress.inbound import AfterCommit, InboundMessage
 from gateway.ingress.interactions.agent_reactions import AgentReactions
 from gateway.ingress.interactions.approval_replies import ApprovalReplies
+from gateway.ingress.interactions.question_replies import as_answer
 from gateway.ingress.interactions.status_reactions import StatusReactions
 from gateway.ingress.interactions.turn_buttons import TurnButtons, is_turn_button
 from gateway.ingress.rate_limit import DroppedKeys, SenderRateLimiter, UnknownSenders
@@ -179,6 +180,7 @@ class UpdateHandler:
     async def _process(
         self, tx: Transaction, context: ChannelContext, inbound: InboundMessage, after_commit: AfterCommit
     ) -> None:
+        inbound = await as_answer(tx.connection, context, inbound)
         thread = await self._find_thread(tx, context, inbound)
         if thread is None:
             return

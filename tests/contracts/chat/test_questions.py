@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
-from channels.message import Author
+from channels.message import Author, QuotedMessage
 from delivery.database.engine import Database
+from delivery.database.tables import deliveries
+from delivery.events.event import EventType
 from gateway.agents.port import (
     Agent,
     AgentEvent,
@@ -99,6 +102,25 @@ async def test_a_question_has_one_winner(database: Database) -> None:
     assert "approval.requested" not in kinds
 
 
+@pytest.mark.parametrize(
+    ("choices", "given", "chosen"),
+    [
+        (["\u05ea\u05d4\u200f", "Red\u200b"], "\u05ea\u05d4", 0),
+        (["Caf\u00e9", "Th\u00e9"], "the\u0301", 1),
+        (["\u2764\ufe0f yes", "no"], "\u2764 Yes", 0),
+        (["Tea", "Tea\u200b"], "Tea\u200b", 1),
+    ],
+)
+async def test_invisible_characters_make_no_difference(
+    database: Database, choices: list[str], given: str, chosen: int
+) -> None:
+    """Marks of direction, joiners, other forms of a letter and the style of an emoji."""
+    harness = await open_ingress_harness(database)
+    asked = await ask(harness, {"question": "Which?", "choices": choices})
+    await Approvals(harness.transactions).answer(harness.account, asked.id, given, by="key")
+    assert (await present(harness, asked)).comment == choices[chosen]
+
+
 async def test_answers_that_do_not_fit_change_nothing(database: Database) -> None:
     """Another text than the choices, a missing field and an approval are refused with what would fit."""
     harness = await open_ingress_harness(database)
@@ -143,6 +165,65 @@ async def test_a_chat_shows_the_question_and_then_the_answer(database: Database)
     assert "1. Tea\\n2. Coffee" in shown[0]
     assert f"answer:{asked.id}:2" in shown[0]
     assert "Answered by Ann" in shown[1]
+
+
+SHOWN = "31"
+"""What the platform calls the message that asks."""
+
+
+async def show(harness: IngressHarness) -> None:
+    """Record that the platform shows the question."""
+    async with harness.database.begin() as connection:
+        await connection.execute(
+            update(deliveries)
+            .where(deliveries.c.event_type == str(EventType.QUESTION_REQUESTED))
+            .values(state="delivered", platform_id=SHOWN)
+        )
+
+
+def quoting(platform_id: str) -> QuotedMessage:
+    """Return a message of the bot that a reply quotes."""
+    return QuotedMessage(author=Author(id="bot", is_bot=True), text="…", platform_id=platform_id)
+
+
+@pytest.mark.parametrize(
+    ("args", "text", "answer"),
+    [({"question": "Your name?"}, "Ada\n  Lovelace", "Ada\n  Lovelace"), (CHOICES, "coffee", "Coffee")],
+)
+async def test_a_reply_to_a_question_answers_it(
+    database: Database, args: dict[str, Any], text: str, answer: str
+) -> None:
+    """Where people reply to messages, the text of a reply counts like the command."""
+    harness = await open_ingress_harness(database)
+    asked = await ask(harness, args)
+    await show(harness)
+    await harness.send_message(text, by=BOB, quoted=quoting(SHOWN))
+    answered = await present(harness, asked)
+    assert (answered.state, answered.comment, answered.decided_by) == ("answered", answer, BOB.id)
+    assert len(await harness.list_open_turns()) == 1
+
+
+async def test_a_reply_that_fits_no_choice_says_what_would(database: Database) -> None:
+    """It is not left behind the turn that waits; a reply to another message is one for the agent."""
+    harness = await open_ingress_harness(database)
+    asked = await ask(harness, CHOICES)
+    await show(harness)
+    await harness.send_message("Cocoa", quoted=quoting(SHOWN))
+    assert "Coffee" in (await harness.list_delivery_bodies())[-1]
+    assert len(await harness.list_open_turns()) == 1
+    await harness.send_message("Tea", quoted=quoting("30"))
+    assert (await present(harness, asked)).state == "pending"
+    assert len(await harness.list_open_turns()) == 2
+
+
+async def test_a_reply_answers_by_the_rule_of_the_channel(database: Database) -> None:
+    """Who may not decide about commands does not answer either."""
+    harness = await open_ingress_harness(database, approvers="asker")
+    asked = await ask(harness, CHOICES)
+    await show(harness)
+    await harness.send_message("Tea", by=BOB, quoted=quoting(SHOWN))
+    assert (await present(harness, asked)).state == "pending"
+    assert "Only the person who asked" in (await harness.list_delivery_bodies())[-1]
 
 
 @dataclass
