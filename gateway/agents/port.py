@@ -182,7 +182,7 @@ class Tools(Protocol):
     ) -> bool:
         """Return whether a person must approve this call first (and has not yet).
 
-        False for an unknown tool and for invalid arguments. Raises DatabaseUnavailable.
+        False for an unknown tool and for invalid arguments. Raises ConfigurationChanged, DatabaseUnavailable.
         """
 
     @abstractmethod
@@ -193,7 +193,7 @@ class Tools(Protocol):
 
         A call that still needs approval returns a failed ToolResult. `typed_by_asker`: the person typed this
         very command, which counts as approval if that person may approve. Raises LeaseLost once another
-        attempt has the turn, and DatabaseUnavailable.
+        attempt has the turn, ConfigurationChanged, and DatabaseUnavailable.
         """
 
 
@@ -320,6 +320,10 @@ class AgentClosed(AgentError):
 
     def __init__(self) -> None:
         super().__init__("The gateway stopped during this attempt.", retryable=True)
+
+
+class ConfigurationChanged(Exception):
+    """The agent's tools, or where they run, were changed: another attempt continues with the present ones."""
 
 
 class Agent(Protocol):

@@ -33,6 +33,7 @@ from gateway.tools.builtin.memory import memory_delete, memory_search, memory_wr
 from gateway.tools.builtin.schedules import schedule_create, schedule_delete, schedule_list
 from gateway.tools.builtin.services import service
 from gateway.tools.change_previews import preview_change
+from gateway.tools.configuration import TurnConfiguration
 from gateway.tools.files.edit import edit
 from gateway.tools.files.file_operations import FILE_OPERATIONS
 from gateway.tools.files.glob import glob
@@ -47,7 +48,7 @@ from gateway.tools.hooks.turn_hooks import TurnHooks, denied_result
 from gateway.tools.live_output import LiveOutput
 from gateway.tools.screens.browser import browser
 from gateway.tools.screens.computer import computer
-from gateway.tools.step_results import event_data, interrupted_result, recorded_result
+from gateway.tools.step_results import describe_call, event_data, interrupted_result, recorded_result
 from gateway.tools.tool import SEVERAL, InvalidArguments, Tool, ToolContext, validate_arguments
 from sandbox.errors import SandboxError
 from sandbox.lifecycle.waits import Wait, reported_wait
@@ -82,11 +83,6 @@ TOOLS: Mapping[str, Tool] = {
     "memory_delete": memory_delete,
 }
 
-SUBJECTS = ("command", "path", "pattern", "query", "url", "name")
-"""Arguments that say what a tool works on, the most telling one first."""
-
-MAX_SUBJECT = 100
-
 ShowStep = Callable[[ToolStep], None]
 """Receive a call that began or ended. Never waits."""
 
@@ -116,6 +112,7 @@ class ToolExecutor(Tools):
         self._hooks = hooks or TurnHooks()
         self._answer_files = answer_files or {}
         self._approves_own: bool | None = None
+        self._configuration, self._running = TurnConfiguration(context), 0
         self._begin_transaction = begin
         self._check = check
         contexts = _contexts(context)
@@ -142,6 +139,7 @@ class ToolExecutor(Tools):
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
     ) -> bool:
         """Return whether a person must approve this call first (and has not yet)."""
+        await self._ensure_current(call)
         if name not in self._tools:
             return False
         if self._hooks.hooks and await self._is_done(call):
@@ -249,6 +247,7 @@ class ToolExecutor(Tools):
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
     ) -> ToolResult:
         """Execute a call once: a call id that was executed before returns its recorded result."""
+        await self._ensure_current(call)
         tool = self._tools.get(name) or await self._answered_tool(name, call)
         if tool is None:
             known = ", ".join(self._tools) or "none"
@@ -274,6 +273,11 @@ class ToolExecutor(Tools):
         result = await self._hooks.after_tool(name, args, call, result)
         self._show_step(replace(step, state=StepState.DONE if result.ok else StepState.FAILED))
         return await self._end_step(call, name, result)
+
+    async def _ensure_current(self, call: str) -> None:
+        """Raise ConfigurationChanged, unless calls are running: they would be interrupted."""
+        if not self._running:
+            await self._configuration.ensure_current(call)
 
     async def _get_step(self, call: str) -> StepRow | None:
         if self._context.turn.attempt <= 1 and self._context.turn.paused is None:
@@ -308,6 +312,7 @@ class ToolExecutor(Tools):
         self, tool: Tool, args: Mapping[str, Any], call: str, *, typed_by_asker: bool
     ) -> ToolResult:
         self._check()
+        self._running += 1
         try:
             context = self._context.in_workspace(args)
             if not tool.is_offered(context):
@@ -334,6 +339,8 @@ class ToolExecutor(Tools):
         except SandboxError as error:
             log.warning("tool.sandbox_failed", turn=self._context.turn.id, error=str(error))
             return ToolResult(ok=False, content=error.to_answer())
+        finally:
+            self._running -= 1
 
     def _validate(self, tool: Tool, args: Mapping[str, Any], context: ToolContext) -> None:
         """Raise InvalidArguments unless the arguments match the schema that the model was given."""
@@ -354,13 +361,6 @@ class ToolExecutor(Tools):
                 )
             )
         return result
-
-
-def describe_call(name: str, args: Mapping[str, Any]) -> str:
-    """Return a tool's name with the first line of what it works on, as a person reads it."""
-    subject = next((args[one] for one in SUBJECTS if isinstance(args.get(one), str) and args[one]), "")
-    line = subject.strip().partition("\n")[0]
-    return f"{name}: {line[:MAX_SUBJECT]}" if line else name
 
 
 def _contexts(context: ToolContext) -> Mapping[str, ToolContext]:

@@ -13,6 +13,11 @@ from gateway.store.turns.turn_steps import StepRow
 MAX_EVENT_OUTPUT = 128 * 1024
 """Characters of output in an event; the step's row has the full output."""
 
+SUBJECTS = ("command", "path", "pattern", "query", "url", "name")
+"""Arguments that say what a tool works on, the most telling one first."""
+
+MAX_SUBJECT = 100
+
 
 def event_data(result: ToolResult) -> dict[str, Any]:
     """Return what the event of a finished call says of its result; the output is cut."""
@@ -53,3 +58,10 @@ def interrupted_result(args: Mapping[str, Any], interruption: Interruption) -> T
         ),
         detail={"interrupted": True, "command": what},
     )
+
+
+def describe_call(name: str, args: Mapping[str, Any]) -> str:
+    """Return a tool's name with the first line of what it works on, as a person reads it."""
+    subject = next((args[one] for one in SUBJECTS if isinstance(args.get(one), str) and args[one]), "")
+    line = subject.strip().partition("\n")[0]
+    return f"{name}: {line[:MAX_SUBJECT]}" if line else name

@@ -24,7 +24,7 @@ from delivery.fair_scheduler import PoolSize
 from gateway.accounts.budgets import GetMeteredAgent
 from gateway.agents.client_request import ClientRequest
 from gateway.agents.history import UnreadableHistory
-from gateway.agents.port import AgentClosed, AgentError, AgentSpec, TurnInput
+from gateway.agents.port import AgentClosed, AgentError, AgentSpec, ConfigurationChanged, TurnInput
 from gateway.config.setting_types import SHELL
 from gateway.conversations.message_frame import RoomPlace, frame_message, with_room_prompt
 from gateway.environments.agent_files import AgentFiles
@@ -216,7 +216,7 @@ class TurnWorker:
         except TurnCancelled:
             attempt.keep_partial_text()
             await self._end(attempt, TurnState.CANCELLED, "cancelled")
-        except (Drained, AgentClosed):
+        except (Drained, AgentClosed, ConfigurationChanged):
             await self._release(attempt)
         except TimeoutError:
             limit = turn_limits(agent_config(claim.agent)).turn_timeout

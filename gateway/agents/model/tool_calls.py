@@ -70,7 +70,7 @@ class CallExecutor:
             return stored.tool_return(call, denial_message(decision), "denied")
         name, identity = call["tool_name"], call["tool_call_id"]
         if name not in self._names and decision is None:
-            known = ", ".join(sorted(self._names))
+            known = ", ".join(sorted(self._names)) or "none"
             return self._refuse(call, f"Unknown tool name: {name!r}. Available tools: {known}")
         try:
             args = stored.arguments(call)

@@ -34,7 +34,8 @@ def apply(
     """Apply the agents, sandboxes, workspaces, channels, skills and schedules of dovecote.toml.
 
     Records that were made over HTTP are left alone. A running gateway uses the changes in its next turns,
-    and those of channels at once. `serve` applies the file when it starts, and reads all other
+    those of tools, MCP servers, hooks, sandboxes and workspaces from the next tool call on, and those of
+    channels at once. `serve` applies the file when it starts, and reads all other
     settings then, such as those in `[agent]`.
     """
     from gateway.infra.preflight import SecretKeyMismatch

@@ -15,6 +15,8 @@ from gateway.store.tables import accounts
 
 _LOCK = select(accounts.c.id).where(accounts.c.id == bindparam("whose")).with_for_update(key_share=True)
 
+_GET = select(accounts.c.revision).where(accounts.c.id == bindparam("whose"))
+
 
 async def lock(connection: Connection, account: str) -> None:
     """Let no other transaction change records and people of an account until this one ends.
@@ -22,6 +24,12 @@ async def lock(connection: Connection, account: str) -> None:
     It comes before locks of their rows: transactions that lock in different orders wait for each other.
     """
     await connection.execute(_LOCK, {"whose": account})
+
+
+async def get(connection: Connection, account: str) -> int | None:
+    """Return an account's revision; None if there is no such account."""
+    found = await connection.execute(_GET, {"whose": account})
+    return found.scalar_one_or_none()
 
 
 async def renew(connection: Connection, account: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.tools.executor import MAX_SUBJECT, describe_call
+from gateway.tools.step_results import MAX_SUBJECT, describe_call
 from gateway.tools.tool import InvalidArguments, validate_arguments
 
 SCHEMA: dict[str, Any] = {

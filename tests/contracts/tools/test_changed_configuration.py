@@ -1,8 +1,8 @@
-"""What a person has decided holds when hooks, tools or the kind of agent are changed while the turn waits."""
+"""The configuration changes while a turn runs or waits: the next call has the present one, decisions hold."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +39,7 @@ class Configuration:
     target: str = ""
     is_offered: bool = True
     flown: list[str] = field(default_factory=list)
+    on_flight: Callable[[], Awaitable[None]] | None = None
 
     def open(self, context: ToolContext) -> AbstractAsyncContextManager[ExternalTools]:
         """Open the tool `fly` and the hook."""
@@ -49,6 +50,8 @@ class Configuration:
         async def fly(bird: str) -> str:
             """Let a bird fly."""
             self.flown.append(bird)
+            if self.on_flight is not None:
+                await self.on_flight()
             return f"{bird} flies"
 
         @hook("before_tool")
@@ -67,6 +70,13 @@ async def calls_once(turn: AgentTurn) -> str:
     argument = "question" if name == "ask_person" else "bird"
     result: ToolResult = await turn.call_tool(name, {argument: value})
     return result.content
+
+
+async def calls_twice(turn: AgentTurn) -> str:
+    """Let the bird of the message fly, and then an owl."""
+    first = await turn.call_tool("fly", {"bird": turn.input})
+    second = await turn.call_tool("fly", {"bird": "owl"})
+    return f"{first.content}, {second.content}"
 
 
 @dataclass(kw_only=True)
@@ -108,6 +118,12 @@ class WaitingTurn:
         async with self.harness.database.begin() as connection:
             (record,) = await records.list_by_kind(connection, self.harness.agent.account, "agent")
             await records.update_record(connection, replace(record, config={**record.config, **config}))
+
+    async def delete_agent(self) -> None:
+        """Delete the agent's record."""
+        async with self.harness.database.begin() as connection:
+            (record,) = await records.list_by_kind(connection, self.harness.agent.account, "agent")
+            await Records(self.harness.vault).delete(connection, record)
 
     async def run(self, turn: Turn, *states: TurnState) -> Turn:
         """Run turns until this one is in one of the states, and return it."""
@@ -182,10 +198,56 @@ async def test_what_waits_ends_with_its_agent(waiting: WaitingTurn) -> None:
     """The turn fails with the reason at once, and so does the one behind it."""
     turn = await waiting.begin("fly ada")
     behind = await waiting.harness.add_turn("fly dove")
-    async with waiting.harness.database.begin() as connection:
-        (record,) = await records.list_by_kind(connection, turn.account, "agent")
-        await Records(waiting.harness.vault).delete(connection, record)
+    await waiting.delete_agent()
     for one in (turn, behind):
         ended = await waiting.run(one, *FINAL)
         assert (ended.state, "agent ada no longer exists" in (ended.error or "")) == (TurnState.FAILED, True)
     assert await waiting.states(turn) == ["expired"]
+
+
+@pytest.fixture
+async def flying(waiting: WaitingTurn) -> WaitingTurn:
+    """An agent that calls a tool twice, without approvals."""
+    waiting.agent = to_agent("one", calls_twice)
+    free = await add_sandbox_record(
+        waiting.harness.database, waiting.harness.agent.account, name="free", permissionMode="bypass"
+    )
+    await waiting.set_agent(sandbox=free.id)
+    return waiting
+
+
+async def test_a_running_turn_has_changed_permissions_from_its_next_call_on(flying: WaitingTurn) -> None:
+    """The second call is asked about, and the first is not repeated."""
+
+    async def restrict() -> None:
+        careful = await add_sandbox_record(
+            flying.harness.database, flying.harness.agent.account, name="careful", permissionMode="ask"
+        )
+        await flying.set_agent(sandbox=careful.id)
+
+    flying.configuration.on_flight = restrict
+    turn = await flying.begin("ada")
+    assert flying.configuration.flown == ["ada"]
+    flying.configuration.on_flight = None
+    ended = await flying.decide(turn)
+    assert (ended.state, ended.output) == (TurnState.COMPLETED, "ada flies, owl flies")
+    assert flying.configuration.flown == ["ada", "owl"]
+
+
+async def test_a_running_turn_makes_no_call_after_its_agent_was_deleted(flying: WaitingTurn) -> None:
+    """It fails with the reason before the next call."""
+    flying.configuration.on_flight = flying.delete_agent
+    ended = await flying.run(await flying.harness.add_turn("ada"), *FINAL)
+    assert (ended.state, flying.configuration.flown) == (TurnState.FAILED, ["ada"])
+    assert "agent ada no longer exists" in (ended.error or "")
+
+
+async def test_another_change_does_not_begin_a_running_turn_again(flying: WaitingTurn) -> None:
+    """Instructions do not decide what a call may do."""
+
+    async def instruct() -> None:
+        await flying.set_agent(instructions="Be brief.")
+
+    flying.configuration.on_flight = instruct
+    ended = await flying.run(await flying.harness.add_turn("ada"), *FINAL)
+    assert (ended.state, ended.attempt) == (TurnState.COMPLETED, 1)
