@@ -27,6 +27,7 @@ from gateway.agents.port import (
     ModelRequestStarting,
     Tools,
     TurnInput,
+    TurnLimits,
     Usage,
 )
 from gateway.config.setting_types import ENTRY_PREFIX, SHELL, PriceSettings
@@ -103,6 +104,15 @@ async def usage_by_agent(connection: Connection, account: str, now: datetime) ->
     return found
 
 
+PresentLimits = Callable[[Connection, AgentSpec], Awaitable[TurnLimits]]
+"""Returns the limits that an agent's record has now: they can be changed while a turn runs."""
+
+
+async def limits_of_turn(_connection: Connection, agent: AgentSpec) -> TurnLimits:
+    """Return the limits that the turn began with."""
+    return agent.limits
+
+
 class UsageMeter:
     """Records the usage of turns and checks budgets."""
 
@@ -114,21 +124,26 @@ class UsageMeter:
         *,
         reservations: BudgetReservations | None = None,
         on_model_request: OnModelRequest | None = None,
+        present_limits: PresentLimits = limits_of_turn,
     ) -> None:
         self._database = database
+        self._present_limits = present_limits
         self.reservations = reservations or BudgetReservations(database)
         self._metrics = metrics
         self._prices = prices
         self._on_model_request = on_model_request
 
-    async def check_budget(self, account: str, agent: AgentSpec) -> BudgetLimits:
-        """Raise AgentError when a total budget of the agent or of its account is used up."""
-        own = Budget.of_agent(agent)
+    async def check_budget(self, account: str, agent: AgentSpec) -> tuple[BudgetLimits, AgentSpec]:
+        """Return the account's limits and the agent with its present ones.
+
+        Raises AgentError when a total budget of either is used up.
+        """
         async with self._database.read() as connection:
             account_limits = await budgets.get_limits(connection, account)
-            whole = Budget.parse(account_limits.budgets)
+            agent = replace(agent, limits=await self._present_limits(connection, agent))
+            own, whole = Budget.of_agent(agent), Budget.parse(account_limits.budgets)
             if not own and not whole:
-                return account_limits
+                return account_limits, agent
             used = await usage_by_agent(connection, account, utc_now())
         mine, everything = used.get(agent.id, Amount()), sum(used.values(), Amount())
         by_agent = budget_problem(
@@ -140,13 +155,14 @@ class UsageMeter:
         if refused is not None:
             self._metrics.count("budget_refusals", whose="agent" if by_agent else "account")
             raise AgentError(refused)
-        return account_limits
+        return account_limits, agent
 
     async def reserve(
         self, account: str, turn_input: TurnInput, tokens: Callable[[], int], *, is_first: bool
     ) -> RequestReservation | None:
         """Reserve a request's share of the budgets; None where no budget is set. Raises AgentError."""
-        account_limits = await self.check_budget(account, turn_input.agent)
+        account_limits, agent = await self.check_budget(account, turn_input.agent)
+        turn_input = replace(turn_input, agent=agent)
         limits = await self.reservations.find_limits(account, turn_input, account_limits)
         if not limits:
             return None

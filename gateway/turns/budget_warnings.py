@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import structlog
 
+from delivery.database.engine import Connection
 from delivery.deliveries.transactions import Transactions
 from gateway.accounts.budgets import OnModelRequest, UsageMeter
 from gateway.accounts.reservations import BudgetReservations, BudgetWarning
+from gateway.agents.port import AgentSpec, TurnLimits
 from gateway.config.settings import Settings
 from gateway.conversations.notices import post_notice
 from gateway.observability.metrics import Metrics
-from gateway.store.accounts import budgets
+from gateway.records.agent import agent_config, turn_limits
+from gateway.store.accounts import budgets, records
 
 log = structlog.get_logger(__name__)
 
@@ -59,4 +62,11 @@ def open_usage_meter(
         settings.prices,
         reservations=reservations,
         on_model_request=on_model_request,
+        present_limits=present_limits,
     )
+
+
+async def present_limits(connection: Connection, agent: AgentSpec) -> TurnLimits:
+    """Return the limits of an agent's record as it is now; of a deleted agent those of the turn."""
+    record = await records.get_by_id(connection, agent.id)
+    return agent.limits if record is None else turn_limits(agent_config(record))
