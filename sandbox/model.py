@@ -30,6 +30,9 @@ def is_external(sandbox_id: str | None) -> bool:
 OUTPUT_CAP = 256 * 1024
 """Bytes of output that every provider keeps; the gateway may truncate further and marks it."""
 
+DEFAULT_PIDS = 256
+"""Processes and threads of a sandbox whose spec says nothing else."""
+
 
 class Network(StrEnum):
     """The networks that a sandbox may reach."""
@@ -62,7 +65,8 @@ class SandboxSpec:
     machine that the operator allows, for a provider with the feature BIND_MOUNTS. With
     `services_sleep_with_sandbox`, services (`sandbox.lifecycle.services`) do not keep the sandbox awake.
     `external` is the provider's name or id of a sandbox that Dovecote did not create; it is used and never
-    created, suspended or deleted (`sandbox.lifecycle.external`).
+    created, suspended or deleted (`sandbox.lifecycle.external`). With `as_created`, `connect` returns an
+    existing sandbox also if the other fields have changed since: for the jobs in it, its files and its end.
     """
 
     label: str
@@ -75,7 +79,7 @@ class SandboxSpec:
     allow_domains: tuple[str, ...] = ()
     allow_cidrs: tuple[str, ...] = ()
     memory_mb: int = 512
-    pids: int = 256
+    pids: int = DEFAULT_PIDS
     cpus: float = 1.0
     env: Mapping[str, str] = field(default_factory=dict)
     persistent: bool = False
@@ -84,6 +88,7 @@ class SandboxSpec:
     services_sleep_with_sandbox: bool = True
     mounts: tuple[BindMount, ...] = ()
     external: str = ""
+    as_created: bool = False
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
     @property

@@ -179,7 +179,10 @@ class Provider(Protocol):
 
     @abstractmethod
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
-        """Return an existing sandbox, created by any process; raises SandboxGone if there is none."""
+        """Return an existing sandbox, created by any process; raises SandboxGone if there is none.
+
+        It may be gone too if the spec describes another one; not with `spec.as_created`.
+        """
 
     @abstractmethod
     async def destroy(self, sandbox_id: SandboxId) -> None:

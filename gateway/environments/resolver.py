@@ -36,7 +36,7 @@ from sandbox.lifecycle.pool import Pool
 from sandbox.lifecycle.reservations import Reservation
 from sandbox.lifecycle.reserved_sandbox import ReservedSandbox
 from sandbox.lifecycle.teardown import Teardown
-from sandbox.model import Network, SandboxId, SandboxSpec
+from sandbox.model import DEFAULT_PIDS, Network, SandboxId, SandboxSpec
 from sandbox.port import Sandbox
 
 log = structlog.get_logger(__name__)
@@ -361,7 +361,7 @@ class EnvironmentResolver:
             allow_domains=config.network.allow_domains,
             allow_cidrs=config.network.allow_cidrs,
             memory_mb=config.memory_limit,
-            **({"pids": SCREEN_PIDS} if config.screens else {}),
+            pids=SCREEN_PIDS if config.screens else DEFAULT_PIDS,
             cpus=config.options.cpu or 1.0,
             env=config.env_vars,
             persistent=config.persistent,

@@ -98,7 +98,7 @@ class AgentRunProvider(Provider):
         template = self._check(spec)
         if not _ID.fullmatch(sandbox_id):
             raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
-        if (await self._api.get(sandbox_id)).template != template:
+        if (await self._api.get(sandbox_id)).template != template and not spec.as_created:
             raise SandboxGone("the sandbox was made with another template")
         return await self._open(sandbox_id, spec)
 

@@ -365,7 +365,8 @@ def image_variables(declared: Sequence[str], image: Mapping[str, str]) -> list[s
 
 def awaiting_forwarder(spec: SandboxSpec, script: str) -> str:
     """Return a script that begins when the sandbox's network is ready."""
-    return _AWAIT_FORWARDER + script if spec.network is Network.RESTRICTED else script
+    awaits = spec.network is Network.RESTRICTED and not spec.as_created
+    return _AWAIT_FORWARDER + script if awaits else script
 
 
 def run_command(mode: str, script: str, stdin: bytes, unset: Sequence[str]) -> list[str]:

@@ -64,11 +64,12 @@ class DockerProvider(Provider):
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return a sandbox created by any process; raises SandboxGone if its configuration has changed."""
-        container.validate_spec(spec, self._defaults.settings)
+        if not spec.as_created:
+            container.validate_spec(spec, self._defaults.settings)
         if not container.is_container_id(sandbox_id):
             raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
         details = await self._engine.inspect(sandbox_id)
-        if not (await self._bodies(sandbox_id, spec)).fits(details):
+        if not spec.as_created and not (await self._bodies(sandbox_id, spec)).fits(details):
             raise SandboxGone("the sandbox was made with another configuration")
         self._context.open_sockets(sandbox_id, spec)
         return self._sandbox(sandbox_id, spec, details)

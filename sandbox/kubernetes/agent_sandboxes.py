@@ -21,7 +21,6 @@ from sandbox.kubernetes.objects import (
     SANDBOXES,
     SandboxObjects,
     SandboxRef,
-    annotation,
     conditions,
     is_ending,
 )
@@ -64,7 +63,7 @@ class AgentSandboxes(SandboxBackend):
             if not create:
                 raise SandboxGone("the sandbox has expired")
             await self._api.delete(objects.ref.path(SANDBOXES))
-        elif annotation(found, CONFIG_DIGEST) != objects.config_digest:
+        elif not objects.fit(found):
             if not create:
                 raise SandboxGone("the sandbox was made with another configuration")
             await self._reconfigure(objects, found)
@@ -110,7 +109,7 @@ class AgentSandboxes(SandboxBackend):
             return None
         if state is PodState.ENDED and not (create or objects.spec.persistent):
             raise SandboxGone("the pod has ended")
-        if state is PodState.ENDED or annotation(pod, CONFIG_DIGEST) != objects.config_digest:
+        if state is PodState.ENDED or not objects.fit(pod):
             await self._api.delete(objects.ref.path(PODS))
             return None
         if state is PodState.STARTING:

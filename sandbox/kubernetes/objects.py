@@ -187,6 +187,10 @@ class SandboxObjects:
         described = json.dumps([self._pod_spec(), self._network()], sort_keys=True)
         return hashlib.sha256(described.encode()).hexdigest()[:32]
 
+    def fit(self, found: Mapping[str, Any]) -> bool:
+        """Return whether an existing pod or Sandbox may be used: it has this description, or any will do."""
+        return self.spec.as_created or annotation(found, CONFIG_DIGEST) == self.config_digest
+
     def _network(self) -> list[Any]:
         """Return what the network policy depends on."""
         settings = self.settings

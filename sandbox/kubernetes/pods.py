@@ -20,12 +20,10 @@ from sandbox.kubernetes.errors import ObjectConflict
 from sandbox.kubernetes.network_policies import network_policy
 from sandbox.kubernetes.objects import (
     CLAIMS,
-    CONFIG_DIGEST,
     PODS,
     POLICIES,
     SandboxObjects,
     SandboxRef,
-    annotation,
     collection,
     conditions,
     is_ending,
@@ -152,7 +150,11 @@ class PlainPods(SandboxBackend):
 
     async def identity(self, objects: SandboxObjects, pod: Mapping[str, Any]) -> PodIdentity:
         """Return who a pod is; raises SandboxGone if its claim is gone."""
-        holder = await self._api.find(objects.ref.path(CLAIMS)) if objects.spec.persistent else pod
+        spec = objects.spec
+        holder: Mapping[str, Any] | None = pod
+        if spec.persistent or spec.as_created:
+            claim = await self._api.find(objects.ref.path(CLAIMS))
+            holder = pod if claim is None and spec.as_created else claim
         if holder is None:
             raise SandboxGone("the volume of the sandbox is gone")
         return PodIdentity(pod=pod["metadata"]["uid"], files=holder["metadata"]["uid"])
@@ -163,7 +165,7 @@ class PlainPods(SandboxBackend):
         state = state_of(pod)
         if pod is None:
             await self._create(objects, create=create)
-        elif state is PodState.ENDED or annotation(pod, CONFIG_DIGEST) != objects.config_digest:
+        elif state is PodState.ENDED or not objects.fit(pod):
             if not create and (state is not PodState.ENDED or not await self._has_claim(objects)):
                 raise SandboxGone("the pod has ended, or was made with another configuration")
             await self._api.delete(objects.ref.path(PODS))

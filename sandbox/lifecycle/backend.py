@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from sandbox.lifecycle.locks import SandboxLocks
 from sandbox.lifecycle.reservations import ReservationStore, SandboxRequest, now_utc
 from sandbox.lifecycle.snapshotter import Snapshotter
-from sandbox.model import SandboxSpec
+from sandbox.model import SandboxId, SandboxSpec
 from sandbox.port import Provider, Sandbox
 from sandbox.workspaces.syncer import WorkspaceSync
 
@@ -42,6 +42,10 @@ class Backend:
         """Create a sandbox once it is its account's turn."""
         async with self.starting(request.owner.account):
             return await self.provider.create(request.spec)
+
+    async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
+        """Return an existing sandbox as it was created, whatever the spec says now; raises SandboxGone."""
+        return await self.provider.connect(sandbox_id, replace(spec, as_created=True))
 
     def sync_of(self, spec: SandboxSpec) -> WorkspaceSync | None:
         """Return how the files of a sandbox are synced; None if it mounts the workspace store."""

@@ -309,11 +309,11 @@ class Pool:
         return held.sandbox if (held := self._open.get(label)) else None
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
-        """Return a sandbox by its id, whatever its reservation says; raises SandboxGone."""
+        """Return a sandbox by its id, whatever its reservation and the spec say; raises SandboxGone."""
         held = self._open.get(spec.label)
         if held is not None and held.sandbox.id == sandbox_id:
             return held.sandbox
-        return await self.backend.provider.connect(sandbox_id, spec)
+        return await self.backend.connect(sandbox_id, spec)
 
     async def save(self, request: SandboxRequest, *, changed: bool = False) -> None:
         """Take a snapshot if the sandbox is to have any and was used since the last one.

@@ -42,7 +42,7 @@ class Teardown:
             self._backend.checkpoint("sandbox.suspend.before")
             try:
                 if not is_external(now.sandbox):
-                    await (await self._backend.provider.connect(now.sandbox, spec)).suspend()
+                    await (await self._backend.connect(now.sandbox, spec)).suspend()
             except SandboxGone:
                 after, reason = mark_stopped(now, self._backend.clock()), "gone"
             else:
@@ -93,7 +93,7 @@ class Teardown:
         if workspace_sync is None:
             return
         try:
-            sandbox = await self._backend.provider.connect(sandbox_id, spec)
+            sandbox = await self._backend.connect(sandbox_id, spec)
             await workspace_sync.save(sandbox, spec)
         except SandboxGone:
             return
@@ -107,9 +107,7 @@ class Teardown:
         self, row: Reservation, sandbox_id: SandboxId, spec: SandboxSpec
     ) -> Reservation:
         try:
-            return await save_snapshot(
-                self._backend, row, await self._backend.provider.connect(sandbox_id, spec)
-            )
+            return await save_snapshot(self._backend, row, await self._backend.connect(sandbox_id, spec))
         except (SandboxError, OSError) as error:
             log.warning("sandbox.last_snapshot_failed", label=row.label, error=str(error))
             return row

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -38,6 +39,23 @@ class JobContract:
         await found.write("go", b"")
         report = await wait_for_job(found, "job_1")
         assert (report.state, report.exit_code, report.output) == (BackgroundJobState.EXITED, 4, b"begun\n")
+
+    @needs_jobs
+    async def test_a_job_is_found_after_a_change_of_its_record(self, rig: ProviderRig) -> None:
+        """A sandbox that was created with other limits, or reserved, is connected as it was created."""
+        spec = rig.spec(persistent=rig.reserves)
+        script = "echo begun; while ! test -e go; do sleep 0.05; done; exit 5"
+        async with rig.open() as provider:
+            made = await provider.create(spec)
+            await made.spawn(BackgroundJob(id="job_1", token=TOKEN, script=script))
+            await wait_for_output(made, "job_1", b"begun")
+        async with rig.open() as provider:
+            changed = replace(spec, memory_mb=300, persistent=False, as_created=True)
+            found = await provider.connect(made.id, changed)
+            assert (await found.report("job_1")).state is BackgroundJobState.RUNNING
+            await found.write("go", b"")
+            assert (await wait_for_job(found, "job_1")).exit_code == 5
+            await provider.destroy(made.id)
 
     @needs_jobs
     async def test_a_command_that_is_killed_leaves_a_job_alone(self, sandbox: Sandbox) -> None:
