@@ -107,6 +107,13 @@ async def determine_epoch(
     return format_epoch(wanted.created, wanted.bumps)
 
 
+async def is_present(connection: Connection, epoch: str, *, stream: str = EVENTS) -> bool:
+    """Return whether an epoch has not ended; if so, it does not end before this transaction does."""
+    row = epochs.c.stream == stream
+    stored = (await connection.execute(select(epochs).where(row).with_for_update(read=True))).one_or_none()
+    return stored is not None and format_epoch(stored.created, stored.bumps) == epoch
+
+
 def _next_checkpoint(
     before: StreamCheckpoint, now: StreamCheckpoint, identity: StreamIdentity, *, may_have_lost: bool
 ) -> StreamCheckpoint:
@@ -154,12 +161,13 @@ async def open_streams(
 
     async def determine() -> str:
         async with database.begin() as connection:
+            is_new = may_have_lost or has_former
+            epoch = await determine_epoch(connection, before, identity, may_have_lost=is_new)
             if has_former:
                 await outbox.publish_again(connection)
             elif before and _fell_back(before, identity, may_have_lost=may_have_lost):
                 await outbox.publish_again(connection, after_seq=identity.last_seq)
-            is_new = may_have_lost or has_former
-            return await determine_epoch(connection, before, identity, may_have_lost=is_new)
+            return epoch
 
     try:
         epoch = await determine()

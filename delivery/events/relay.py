@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 
 import structlog
 
 from delivery.background import log_errors
-from delivery.database.engine import Database
+from delivery.database.engine import Connection, Database
 from delivery.errors import AppendConflict, DeliveryError
 from delivery.events import outbox
 from delivery.events.event import Event
@@ -25,6 +25,9 @@ log = structlog.get_logger(__name__)
 
 MARK_SECONDS = 1.0
 """Seconds between commits of the published positions; after a crash the stream's own tail decides."""
+
+IsPresent = Callable[[Connection, str], Awaitable[bool]]
+"""Returns whether an epoch of the stream has not ended; then it does not end before the transaction does."""
 
 MAX_CACHED = 10_000
 """The number of conversations whose position is cached in memory."""
@@ -87,7 +90,8 @@ class _PublishedSeqs:
 class Relay:
     """Appends by compare-and-set on the conversation's tail, so that any number of relays agree.
 
-    `announce` receives each event that this relay appended.
+    `announce` receives each event that this relay appended. Positions of an epoch that has ended, here or on
+    another replica, are not stored: their events may be lost, and are published again. `is_present` decides.
     """
 
     def __init__(
@@ -98,12 +102,14 @@ class Relay:
         *,
         workers: int = 32,
         announce: Announce | None = None,
+        is_present: IsPresent | None = None,
     ) -> None:
         self._database = database
         self._stream = stream
         self._checkpoint = checkpoint
         self._workers = workers
         self._announce = announce
+        self._is_present = is_present
         self._dirty = FairQueue[str](PoolSize(places=workers))
         self._positions: dict[str, _Position] = {}
         self._pending: dict[str, dict[int, Event]] = defaultdict(dict)
@@ -302,9 +308,11 @@ class Relay:
 
     async def _mark(self) -> None:
         marks, self._marks = self._marks, {}
-        valid = [(key, one.n, one.seq) for key, one in marks.items() if one.epoch == self._stream.epoch]
+        epoch = self._stream.epoch
+        valid = [(key, one.n, one.seq) for key, one in marks.items() if one.epoch == epoch]
         if not valid:
             return
         with log_errors("relay.mark"):  # a mark is a hint; the stream's tail decides
             async with self._database.begin() as connection:
-                await outbox.mark_published(connection, valid)
+                if self._is_present is None or await self._is_present(connection, epoch):
+                    await outbox.mark_published(connection, valid)

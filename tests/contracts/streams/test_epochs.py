@@ -9,10 +9,12 @@ from typing import Any
 
 from delivery.broker import epochs, jetstream_events
 from delivery.broker.connection import connect
+from delivery.broker.memory_events import MemoryEvents
 from delivery.broker.stream_config import LogUsage, StreamConfig, StreamIdentity
 from delivery.database.engine import Database
 from delivery.events import outbox
 from delivery.events.event import Event, EventType
+from delivery.events.relay import Relay
 from delivery.events.replay import CaughtUp, Events, Reset, frames
 from migrated import migrated_sqlite
 from nats_servers import nats_server
@@ -50,6 +52,25 @@ async def test_a_stream_that_fell_back_is_another_epoch_for_good(database: Datab
     assert second != first
     assert await determine(database, MONDAY, 30) == second
     assert await determine(database, MONDAY, 29) not in {first, second}
+
+
+async def test_no_position_is_stored_of_an_epoch_that_has_ended(database: Database) -> None:
+    """Else events that the stream lost would count as published: a replica may notice the loss later."""
+    first = await determine(database, MONDAY, 0)
+    stream, stop = MemoryEvents(epoch=first), asyncio.Event()
+    relay = Relay(database, stream, lambda _point: None, is_present=epochs.is_present)
+    async with database.begin() as connection:
+        await outbox.create_stream(connection, conversation="cnv_1", account="acc", agent="agt")
+        events = [Event.now(EventType.MESSAGE_RECEIVED, "cnv_1", {"text": "hi"})]
+        recorded = (await outbox.record(connection, {"cnv_1": events}))["cnv_1"].events
+    async with asyncio.TaskGroup() as group:
+        group.create_task(relay.run(stop))
+        relay.enqueue(recorded)
+        assert await relay.get_seq(recorded[0], timeout=20) == 1
+        assert await determine(database, MONDAY, 0, lost=True) != first
+        stop.set()
+    async with database.read() as connection:
+        assert [one.conversation for one in await outbox.list_backlogs(connection)] == ["cnv_1"]
 
 
 async def test_a_machine_that_went_down_begins_another_epoch(database: Database) -> None:
