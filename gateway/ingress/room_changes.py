@@ -30,7 +30,14 @@ from gateway.ingress.chat_conversations import end_waits, list_waiting, reopen_c
 from gateway.memory.visibility import chat_room_key
 from gateway.store.accounts import records, revisions
 from gateway.store.accounts.records import Record
-from gateway.store.conversations import channel_state, conversations, memories, pairings, room_messages
+from gateway.store.conversations import (
+    channel_state,
+    conversations,
+    memories,
+    messages,
+    pairings,
+    room_messages,
+)
 from gateway.store.conversations.memories import MemoryScope
 
 log = structlog.get_logger(__name__)
@@ -170,6 +177,8 @@ async def move_room(connection: Connection, account: str, migration: RoomMigrate
         is_taken = await conversations.get_by_address(connection, account, address.key) is not None
         key = None if is_taken or one.address_key is None else address.key
         await conversations.change_address(connection, one.id, address=address.encode(), address_key=key)
+        if not migration.keeps_messages:
+            await messages.forget_platform_ids(connection, one.id)
     await routes.move_room(connection, old=old, new=new)
     await reopen(connection, account, old.destination)  # the platform may have refused the old id already
     await store.move_room(connection, old=old, new=new, keeps_messages=migration.keeps_messages)
@@ -179,7 +188,9 @@ async def move_room(connection: Connection, account: str, migration: RoomMigrate
 
 async def _move_what_is_about_it(connection: Connection, account: str, migration: RoomMigrated) -> None:
     old, new = migration.old, migration.new
-    await room_messages.move(connection, old=old.destination, new=new.destination)
+    await room_messages.move(
+        connection, old=old.destination, new=new.destination, keeps_messages=migration.keeps_messages
+    )
     await memories.move_subject(
         connection, account, MemoryScope.ROOM, old=chat_room_key(old), new=chat_room_key(new)
     )

@@ -130,6 +130,15 @@ async def get_by_platform_id(
     return ChatMessageRow(**row) if row else None
 
 
+async def forget_platform_ids(connection: Connection, conversation: str) -> None:
+    """Forget the platform's ids of a conversation's messages, which belong to other messages now."""
+    await connection.execute(
+        update(messages)
+        .where(messages.c.conversation == conversation, messages.c.platform_id.is_not(None))
+        .values(platform_id=None)
+    )
+
+
 async def get_by_id(connection: Connection, message: str) -> ChatMessageRow | None:
     """Return a message."""
     row = (await connection.execute(select(*_COLUMNS).where(messages.c.id == message))).mappings().first()

@@ -59,9 +59,13 @@ _DELETE_OVERFLOW = delete(room_messages).where(
 )
 
 
-async def move(connection: Connection, *, old: str, new: str) -> None:
-    """Move what was said in a room to its new id; both are values of `Address.destination`."""
-    await connection.execute(update(room_messages).where(room_messages.c.room == old).values(room=new))
+async def move(connection: Connection, *, old: str, new: str, keeps_messages: bool) -> None:
+    """Move what was said in a room to its new id; both are values of `Address.destination`.
+
+    Without `keeps_messages` other messages have the platform's ids there, so these are forgotten.
+    """
+    values = {"room": new} if keeps_messages else {"room": new, "platform_id": ""}
+    await connection.execute(update(room_messages).where(room_messages.c.room == old).values(**values))
 
 
 def _unseen(place: ColumnElement[bool]) -> Select[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -205,6 +206,22 @@ async def test_a_room_moves_with_its_notes_and_its_people(harness: IngressHarnes
         assert await pairings.is_paired(connection, record, pairing_of("8", new))
         assert not await pairings.is_paired(connection, record, member)
         assert await pairings.is_paired(connection, record, other_room)
+
+
+async def test_a_number_of_a_group_that_moved_names_another_message(harness: IngressHarness) -> None:
+    """A supergroup numbers its messages anew: an edit there changes no message of the group that it was."""
+    group: dict[str, Any] = {"room": RoomKind.GROUP}
+    await harness.send_message("clean up", platform_id="5", mentions_bot=True, **group)
+    await harness.send_message("for people", platform_id="6", **group)
+    moved = harness.address("moved")
+    await harness.receive(RoomMigrated(key="9", old=harness.address(), new=moved, keeps_messages=False))
+    for number in ("5", "6"):
+        await harness.send_message("lunch?", address=moved, platform_id=number, edited=True, **group)
+    (turn,) = await harness.list_open_turns("moved")
+    assert turn.input == "clean up"
+    await harness.send_message("what is it", address=moved, mentions_bot=True, **group)
+    (*_, last) = await harness.list_open_turns("moved")
+    assert [one["text"] for one in (last.context or {})["earlier"]] == ["for people"]
 
 
 @pytest.mark.parametrize(("managed", "room"), [(False, "-100200"), (True, "-100")])
