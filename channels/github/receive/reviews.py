@@ -18,7 +18,7 @@ LINE_COMMENTS = "line_comments"
 """The field of a payload that `Reviews` adds: the comments as the REST API lists them, None if unknown."""
 
 _PATH = "/repos/{owner}/{repo}/pulls/{number}/reviews/{review}/comments?per_page=100"
-"""The first page: nobody reads more."""
+"""The first hundred comments."""
 
 log = structlog.get_logger(__name__)
 

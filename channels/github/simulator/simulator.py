@@ -119,7 +119,7 @@ class Simulator(SimulatedPlatform):
         await self.deliver("repository", payload)
 
     async def rename_owner(self, login: str) -> None:
-        """Rename the account of the repository, of which GitHub tells each app that is installed there."""
+        """Rename the account of the repository, which GitHub reports to each app that is installed there."""
         former = self.world.room.partition("/")[0]
         self.world.former_rooms.add(self.world.room)
         self.world.room = self.world.room.replace(former, login, 1)

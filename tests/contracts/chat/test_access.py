@@ -209,7 +209,7 @@ async def test_a_room_moves_with_its_notes_and_its_people(harness: IngressHarnes
 
 
 async def test_a_number_of_a_group_that_moved_names_another_message(harness: IngressHarness) -> None:
-    """A supergroup numbers its messages anew: an edit there changes no message of the group that it was."""
+    """A supergroup gives its messages new numbers, so an edit there changes no message of the old group."""
     group: dict[str, Any] = {"room": RoomKind.GROUP}
     await harness.send_message("clean up", platform_id="5", mentions_bot=True, **group)
     await harness.send_message("for people", platform_id="6", **group)
