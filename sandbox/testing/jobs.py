@@ -41,6 +41,15 @@ class JobContract:
         assert (report.state, report.exit_code, report.output) == (BackgroundJobState.EXITED, 4, b"begun\n")
 
     @needs_jobs
+    async def test_a_job_begins_as_a_command_does(self, sandbox: Sandbox) -> None:
+        """A job has the directory, environment, limits and file modes of a command."""
+        script = "pwd; umask; ulimit -n -c -f; ulimit -Hn; env | sort | grep -Ev '^(DOVECOTE_TASK|SHLVL|_)='"
+        expected = (await sandbox.run(ExecRequest(script=script))).stdout
+        await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=script))
+        report = await wait_for_job(sandbox, "job_1")
+        assert report.output.decode() == expected.decode()
+
+    @needs_jobs
     async def test_a_job_is_found_after_a_change_of_its_record(self, rig: ProviderRig) -> None:
         """A sandbox that was created with other limits, or reserved, is connected as it was created."""
         spec = rig.spec(persistent=rig.reserves)

@@ -32,8 +32,10 @@ keep() {
 mkfifo "$d/pipe"
 keep <"$d/pipe" &
 keeper=$!
+umask 022 # the files of a job are as those of a command
 DOVECOTE_TASK=$key setsid bash -c "$script" bash </dev/null >"$d/pipe" 2>&1 &
 main=$!
+umask 077
 watch=
 if [ "$timeout" != 0 ]; then
   (rest "$timeout"; end_members "$key" "$main") &
