@@ -47,9 +47,13 @@ _FORWARDING_INIT_SCRIPT = (
 )
 """The first process of a container with a restricted network: it also keeps the proxy's forwarder running."""
 
+_NO_FORWARDER = (
+    "network.mode restricted reaches no host here: the image has no python3, which connects to the proxy"
+)
 _AWAIT_FORWARDER = (
-    f"for waited in {' '.join('0' * 60)}; do grep -q ' 0100007F:{EGRESS_PORT:04X} 00000000:0000 0A ' "
-    "/proc/net/tcp && break; sleep 0.05; done; unset waited; "
+    f"if command -v python3 >/dev/null; then for waited in {' '.join('0' * 60)}; do "
+    f"grep -q ' 0100007F:{EGRESS_PORT:04X} 00000000:0000 0A ' /proc/net/tcp && break; sleep 0.05; done; "
+    f"unset waited; else echo '{_NO_FORWARDER}' >&2; fi; "
 )
 """Before a command: wait up to three seconds until the forwarder of a new container listens."""
 

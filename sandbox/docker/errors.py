@@ -37,6 +37,10 @@ _NO_SUCH = ("no such container", "no such exec", "no container with", "no exec s
 """What an engine says of a container that it lacks; a proxy before it answers 404 too."""
 
 _DENIED = "permission denied"
+_NO_BASH = (
+    "the image has no bash, so no sandbox can be made of it: set options.image of the sandbox record, or "
+    "`image` in [sandbox.docker], to one that has bash, sh, python3 and the usual small programs"
+)
 
 
 def translate_error(error: DockerError) -> SandboxError:
@@ -46,6 +50,8 @@ def translate_error(error: DockerError) -> SandboxError:
         return ProviderUnauthorized(
             f"the gateway may not use the engine's socket (add it to the group): {message}"
         )
+    if all(words in message for words in ("executable file", "bash", "not found")):
+        return ProviderRefused(_NO_BASH)
     kind = _TABLE.get(error.status, ProviderRefused)
     if kind is SandboxGone and not any(words in message.lower() for words in _NO_SUCH):
         return ProviderUnreachable(
