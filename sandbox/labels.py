@@ -61,6 +61,13 @@ class Owner:
             Scope.GLOBAL: "",
         }[self.scope]
 
+    @property
+    def namespace(self) -> str:
+        """Return the namespace of the working directory: one for all who share the sandbox."""
+        own = self.workspace or self.conversation
+        is_own = self.workspace is not None or self.scope_id == self.conversation
+        return namespace(self.account, own if is_own else f"{self.scope} {self.scope_id}")
+
 
 def effective_scope(requested: str | None, *, workspace: str | None, person: str) -> Scope:
     """Return the effective scope: the requested one if its id is known, else WORKSPACE, else SESSION."""

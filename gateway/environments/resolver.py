@@ -352,7 +352,7 @@ class EnvironmentResolver:
         )
         spec = SandboxSpec(
             label=label,
-            namespace=namespace(owner.account, workspace or owner.conversation),
+            namespace=owner.namespace,
             account=owner.account,
             agent=agent_of(owner),
             workspace=self.directory(owner.account, workspace) if workspace else None,

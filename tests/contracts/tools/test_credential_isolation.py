@@ -138,3 +138,17 @@ async def test_a_sandbox_that_was_shared_never_becomes_one_agents(account: Shari
     mine = await account.resolver.for_reservation(replace(row, owner=own.owner, label=own.spec.label))
     assert mine is not None
     assert mine.spec.agent == account.agents["coder"].id
+
+
+@pytest.mark.parametrize("scope", ["GLOBAL", "AGENT"])
+async def test_a_sandbox_without_a_workspace_is_the_same_in_all_conversations(
+    account: SharingAccount, scope: str
+) -> None:
+    """Those who share it describe one instance, with one directory: it is not created again for each."""
+    await account.change_sandbox(isolation=scope, network={"mode": "deny-all"})
+    alone = await account.create("agent", "alone", {"sandbox": "box", "workspaces": []})
+    one, other = [await account.resolver.resolve(alone, name) for name in ("cnv_1", "cnv_2")]
+    assert one.spec == other.spec
+    await account.change_sandbox(isolation="SESSION")
+    apart = [await account.resolver.resolve(alone, name) for name in ("cnv_1", "cnv_2")]
+    assert len({one.spec.namespace, *(found.spec.namespace for found in apart)}) == 3
