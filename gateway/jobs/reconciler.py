@@ -30,7 +30,10 @@ from sandbox.port import Sandbox
 log = structlog.get_logger(__name__)
 
 START_TIMEOUT = 30.0
-"""Seconds after which a job that its sandbox does not know is settled as `never_started`."""
+"""Seconds after which a job that its sandbox does not know is settled.
+
+It is `never_started`, or `sandbox_recreated` if it was started.
+"""
 
 ELSEWHERE_SECONDS = 3600.0
 """Seconds after which a job of another replica is marked as unreachable, for its replica to contradict."""
@@ -136,7 +139,9 @@ class JobReconciler:
             if report.state is BackgroundJobState.RUNNING and self._progress is not None:
                 await self._progress.report(job, report.output)
         elif await self._will_not_start(job):
-            await self._settlement.settle(job, failed_end(JobReason.NEVER_STARTED, b""))
+            was_started = job.spawned_at is not None
+            reason = JobReason.SANDBOX_RECREATED if was_started else JobReason.NEVER_STARTED
+            await self._settlement.settle(job, failed_end(reason, b""))
 
     async def _get_report(self, job: Job) -> JobReport:
         """Stop the job if that was asked for, and return its report.

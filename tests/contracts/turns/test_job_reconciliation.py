@@ -129,6 +129,20 @@ async def test_the_time_runs_only_while_a_gateway_runs(database: Database, tmp_p
     assert await _state_of(harness, job) == (JobState.FAILED, "never_started")
 
 
+async def test_a_started_job_that_its_sandbox_lost_is_not_called_unstarted(
+    database: Database, tmp_path: Path
+) -> None:
+    """The sandbox was replaced under its name, as after a change of its record: people read that."""
+    harness = await open_turn_worker(database, tmp_path)
+    turn = await harness.add_turn(running=True)
+    job = await _record_job(harness, turn)
+    async with harness.database.begin() as connection:
+        await jobs.mark_spawned(connection, job.id, sandbox=BOX)
+    await _end_turn(harness, turn)
+    await ReconcilingProcess(harness).run_for(START_TIMEOUT + 1)
+    assert await _state_of(harness, job) == (JobState.FAILED, "sandbox_recreated")
+
+
 async def test_a_job_is_left_to_the_replica_that_runs_it(database: Database, tmp_path: Path) -> None:
     """Another replica, whose machine does not have the job, neither fails it nor calls it lost."""
     harness = await open_turn_worker(database, tmp_path)
@@ -152,7 +166,7 @@ async def test_a_job_is_left_to_the_replica_that_runs_it(database: Database, tmp
     with capture_logs() as lines:
         await ReconcilingProcess(harness, replica="one").run_for(START_TIMEOUT + 1)
     assert [line["job"] for line in lines if line["event"] == "job.provider_reached"] == [job.id]
-    assert await _state_of(harness, job) == (JobState.FAILED, "never_started")
+    assert await _state_of(harness, job) == (JobState.FAILED, "sandbox_recreated")
 
 
 async def test_a_sandbox_that_fails_or_hangs_delays_only_its_own_jobs(
