@@ -40,7 +40,7 @@ from gateway.ingress.confidential_replies import ConfidentialReplies, Confidenti
 from gateway.ingress.inbound import AfterCommit, InboundMessage
 from gateway.ingress.interactions.agent_reactions import AgentReactions
 from gateway.ingress.interactions.approval_replies import ApprovalReplies
-from gateway.ingress.interactions.question_replies import as_answer
+from gateway.ingress.interactions.question_replies import as_answer, as_direct_answer, describe_waiting
 from gateway.ingress.interactions.status_reactions import StatusReactions
 from gateway.ingress.interactions.turn_buttons import TurnButtons, is_turn_button
 from gateway.ingress.rate_limit import DroppedKeys, SenderRateLimiter, UnknownSenders
@@ -184,6 +184,8 @@ class UpdateHandler:
         thread = await self._find_thread(tx, context, inbound)
         if thread is None:
             return
+        if inbound.command is None and not thread.is_idle:
+            inbound = await as_direct_answer(tx.connection, thread, inbound)
         if inbound.command is None:
             await self._enqueue(tx, context, thread, inbound, after_commit)
             return
@@ -252,6 +254,8 @@ class UpdateHandler:
                 tx, conversation, submission, is_idle=thread.is_idle
             )
             await room_context.mark_seen(tx.connection, conversation, before)
+            if not thread.is_idle and not after_commit.submitted.superseded:
+                await self._report_waiting(tx, conversation, inbound)
         except QueueFull as error:
             if self._admission.should_report_full(inbound, conversation.id):
                 text = render_refusal(inbound.text, str(error))
@@ -260,6 +264,13 @@ class UpdateHandler:
                 else:
                     reply_to = inbound.update.platform_id
                     await post_notice(tx, conversation.id, text, reply_to=reply_to, urgent=True)
+
+    @staticmethod
+    async def _report_waiting(tx: Transaction, conversation: Conversation, inbound: InboundMessage) -> None:
+        """Report that a message follows a turn that waits for a person, who could wait for the bot as well."""
+        text = await describe_waiting(tx.connection, conversation.id)
+        if text is not None and conversation.handover_by is None:
+            await post_notice(tx, conversation.id, text, reply_to=inbound.update.platform_id, urgent=True)
 
     @staticmethod
     async def _collect_context(

@@ -1,10 +1,10 @@
-"""Replies to the message of a question: their text is the answer, as on every platform where people reply."""
+"""Messages to a turn that waits for a person: which of them are answers, and what is said of the others."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from channels.message import Message
+from channels.message import Message, RoomKind
 from delivery.database.engine import Connection
 from delivery.deliveries import queries
 from gateway.conversations import questions
@@ -13,9 +13,20 @@ from gateway.ingress.channel_context import ChannelContext
 from gateway.ingress.commands.chat_commands import ParsedCommand
 from gateway.ingress.inbound import InboundMessage
 from gateway.store.conversations import conversations
+from gateway.store.conversations.conversations import ChatThread
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as store
 from gateway.store.turns import turns
+from gateway.store.turns.approvals import Approval
+
+ANSWER_AWAITED = (
+    "The agent waits for an answer to its question, and your message follows after that. "
+    "Answer with `/answer {id} TEXT`, or end the turn with `/stop`."
+)
+APPROVAL_AWAITED = (
+    "The agent waits for a decision about a tool call, and your message follows after that. "
+    "Decide with `/approve {id}` or `/deny {id}`, or end the turn with `/stop`."
+)
 
 
 async def as_answer(
@@ -42,14 +53,55 @@ async def _find_question(
     """Return the id of the question that waits in this chat thread and is shown by a message."""
     account, address = context.record.account, inbound.address
     conversation = await conversations.get_by_address(connection, account, address.key)
-    open_turns = [] if conversation is None else await turns.list_open(connection, conversation.id)
-    for turn in open_turns:
-        if turn.state is not TurnState.WAITING:
-            continue
-        for one in await store.list_for_turn(connection, turn.id):
-            if one.state != "pending" or one.tool != questions.TOOL:
-                continue
-            event = approval_event_id(one.id)
-            if await queries.is_shown_by(connection, event, address.destination, platform_id):
-                return one.id
+    waiting = [] if conversation is None else await _list_waiting(connection, conversation.id)
+    for one in waiting:
+        event = approval_event_id(one.id)
+        is_question = one.tool == questions.TOOL
+        if is_question and await queries.is_shown_by(connection, event, address.destination, platform_id):
+            return one.id
     return None
+
+
+async def as_direct_answer(
+    connection: Connection, thread: ChatThread, inbound: InboundMessage
+) -> InboundMessage:
+    """Return a text of a direct chat as the command that answers the question there; others as they are.
+
+    A text that does not fit the question, one with files, and a reply to another message are for the agent.
+    """
+    update = inbound.update
+    if inbound.attachments or not isinstance(update, Message) or update.room is not RoomKind.DIRECT:
+        return inbound
+    if update.edited or update.quoted is not None or thread.conversation.handover_by is not None:
+        return inbound
+    for one in await _list_waiting(connection, thread.conversation.id):
+        if one.tool == questions.TOOL and _fits(one, inbound.text):
+            return replace(inbound, command=ParsedCommand(name="answer", args=(one.id, inbound.text)))
+    return inbound
+
+
+def _fits(question: Approval, text: str) -> bool:
+    try:
+        questions.parse_answer(question.tool, question.args, text)
+    except questions.InvalidAnswer:
+        return False
+    return True
+
+
+async def describe_waiting(connection: Connection, conversation: str) -> str | None:
+    """Return what a message in a conversation has to wait for, if that is a person; else None."""
+    for one in await _list_waiting(connection, conversation):
+        awaited = ANSWER_AWAITED if one.tool == questions.TOOL else APPROVAL_AWAITED
+        return awaited.format(id=one.id)
+    return None
+
+
+async def _list_waiting(connection: Connection, conversation: str) -> list[Approval]:
+    """Return the questions and approvals for which a conversation's turn waits."""
+    return [
+        one
+        for turn in await turns.list_open(connection, conversation)
+        if turn.state is TurnState.WAITING
+        for one in await store.list_for_turn(connection, turn.id)
+        if one.state == "pending" and one.tool != questions.CLIENT_TOOL
+    ]

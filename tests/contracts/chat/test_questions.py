@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from channels.message import Author, QuotedMessage
+from channels.message import Author, QuotedMessage, RoomKind
 from delivery.database.engine import Database
 from delivery.database.tables import deliveries
 from delivery.events.event import EventType
@@ -39,14 +39,14 @@ CHOICES: dict[str, Any] = {"question": "Tea or coffee?", "choices": ["Tea", "Cof
 FORM: dict[str, Any] = {"question": "Your shirt?", "form": {"name": "on the back", "size": "S to XL"}}
 
 
-async def ask(harness: IngressHarness, args: dict[str, Any]) -> Approval:
-    """Have a turn ask a question."""
+async def ask(harness: IngressHarness, args: dict[str, Any], *, tool: str = "ask_person") -> Approval:
+    """Have a turn ask a question, or for the approval of another tool's call."""
     await harness.send_message("order something")
     turn = await harness.start_first_turn()
     async with harness.transactions.begin("turn.pause") as tx:
         fence = await conversations.raise_fence(tx.connection, turn.conversation)
         await turns.pause(tx.connection, turn, fence=fence, state=b"")
-        await approvals.request(tx, turn, [PendingToolCall(id="c1", name="ask_person", args=args)], "")
+        await approvals.request(tx, turn, [PendingToolCall(id="c1", name=tool, args=args)], "")
         (asked,) = await store.list_for_turn(tx.connection, turn.id)
     return asked
 
@@ -224,6 +224,43 @@ async def test_a_reply_answers_by_the_rule_of_the_channel(database: Database) ->
     await harness.send_message("Tea", by=BOB, quoted=quoting(SHOWN))
     assert (await present(harness, asked)).state == "pending"
     assert "Only the person who asked" in (await harness.list_delivery_bodies())[-1]
+
+
+@pytest.mark.parametrize(
+    ("args", "text", "answer"), [({"question": "Your name?"}, "Ada", "Ada"), (CHOICES, "2", "Coffee")]
+)
+async def test_a_text_in_a_direct_chat_answers_the_question(
+    database: Database, args: dict[str, Any], text: str, answer: str
+) -> None:
+    """It would be in line behind the turn that waits for it."""
+    harness = await open_ingress_harness(database)
+    asked = await ask(harness, args)
+    await harness.send_message(text)
+    answered = await present(harness, asked)
+    assert (answered.state, answered.comment) == ("answered", answer)
+    assert len(await harness.list_open_turns()) == 1
+
+
+@pytest.mark.parametrize(
+    ("tool", "room", "says"),
+    [
+        ("ask_person", RoomKind.DIRECT, "/answer"),
+        ("ask_person", RoomKind.GROUP, "/answer"),
+        ("bash", RoomKind.DIRECT, "/approve"),
+    ],
+)
+async def test_a_message_behind_a_turn_that_waits_for_a_person_says_so(
+    database: Database, tool: str, room: RoomKind, says: str
+) -> None:
+    """It is for the agent, later; the notice has the command that ends the wait."""
+    harness = await open_ingress_harness(database)
+    asked = await ask(harness, CHOICES, tool=tool)
+    await harness.send_message("Cocoa", room=room, mentions_bot=True)
+    assert (await present(harness, asked)).state == "pending"
+    assert len(await harness.list_open_turns()) == 2
+    notice = (await harness.list_delivery_bodies())[-1]
+    assert "your message follows" in notice
+    assert f"`{says} {asked.id}" in notice
 
 
 @dataclass
