@@ -23,10 +23,15 @@ ANSWER_AWAITED = (
     "The agent waits for an answer to its question, and your message follows after that. "
     "Answer with `/answer {id} TEXT`, or end the turn with `/stop`."
 )
+SIGN_IN_AWAITED = (
+    "The agent waits for a sign-in, and your message follows after that. "
+    "Go on without it with `/deny {id}`, or end the turn with `/stop`."
+)
 APPROVAL_AWAITED = (
     "The agent waits for a decision about a tool call, and your message follows after that. "
     "Decide with `/approve {id}` or `/deny {id}`, or end the turn with `/stop`."
 )
+_AWAITED = {questions.TOOL: ANSWER_AWAITED, questions.SIGN_IN: SIGN_IN_AWAITED}
 
 
 async def as_answer(
@@ -91,8 +96,7 @@ def _fits(question: Approval, text: str) -> bool:
 async def describe_waiting(connection: Connection, conversation: str) -> str | None:
     """Return what a message in a conversation has to wait for, if that is a person; else None."""
     for one in await _list_waiting(connection, conversation):
-        awaited = ANSWER_AWAITED if one.tool == questions.TOOL else APPROVAL_AWAITED
-        return awaited.format(id=one.id)
+        return _AWAITED.get(one.tool, APPROVAL_AWAITED).format(id=one.id)
     return None
 
 

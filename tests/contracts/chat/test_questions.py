@@ -26,7 +26,7 @@ from gateway.agents.port import (
 from gateway.conversations import approvals
 from gateway.conversations.approvals import AlreadyDecided, Approvals
 from gateway.conversations.approver_rules import ApproverRule
-from gateway.conversations.questions import InvalidAnswer
+from gateway.conversations.questions import SIGN_IN, InvalidAnswer
 from gateway.store.conversations import conversations
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as store
@@ -247,6 +247,7 @@ async def test_a_text_in_a_direct_chat_answers_the_question(
         ("ask_person", RoomKind.DIRECT, "/answer"),
         ("ask_person", RoomKind.GROUP, "/answer"),
         ("bash", RoomKind.DIRECT, "/approve"),
+        (SIGN_IN, RoomKind.DIRECT, "/deny"),
     ],
 )
 async def test_a_message_behind_a_turn_that_waits_for_a_person_says_so(
