@@ -249,7 +249,7 @@ class DeferredReplies:
         The nonce of the message is kept beside the token: a fill may be repeated, also by another replica.
         """
         for name, value in (await self._list_pending(channel)).items():
-            *stored, claimed_by = json.loads(value)
+            *stored, claimed_by = [*json.loads(value), ""][:6]  # an earlier version stored no nonce
             is_ours = claimed_by == nonce or (not claimed_by and await self._is_taken(name))
             if is_ours and stored[-1] > self._clock():
                 await self._save_token(name, [*stored, nonce])

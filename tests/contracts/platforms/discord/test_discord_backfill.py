@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -245,6 +246,25 @@ async def test_a_command_that_waited_through_a_restart_is_answered_in_its_place(
         await connection.sender.send(reported.address, Reply(text="long", key="k"))
     assert (asked.original or {})["content"] == "long"
     assert [post.text for post in simulator.messages()] == ["long"]
+
+
+async def test_a_place_that_an_earlier_version_stored_is_filled(simulator: Simulator) -> None:
+    """Its token has no nonce of a message beside it."""
+    notes, recorder = MemoryChannelState(), UpdateRecorder()
+    async with (
+        open_connection(plugin, simulator.settings(), notes) as connection,
+        receiving(connection, recorder),
+    ):
+        await wait_until_connected(simulator)
+        asked = await simulator.command(CHAT, "ask", "how long?")
+        await recorder.wait(1)
+        await wait_until_deferred(simulator, recorder, 2)
+        for name, value in (await notes.secrets.list("")).items():
+            await notes.secrets.set(name, json.dumps(json.loads(value)[:5]))
+        reported = recorder.updates[0]
+        assert isinstance(reported, Message)
+        await connection.sender.send(reported.address, Reply(text="long", key="k"))
+    assert (asked.original or {})["content"] == "long"
 
 
 async def test_another_replica_fills_the_places_in_their_order(simulator: Simulator) -> None:
