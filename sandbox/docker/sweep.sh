@@ -1,19 +1,14 @@
 # Ending what a run left. All that belongs here carries DOVECOTE_TASK in its environment: runs, jobs, our own.
 
-# hunt SESSION: kill a session and all below it but this shell and $me, without ever needing a process more.
-me=
+# kill_found FUNCTION ARGUMENTS…: kill whom a function puts into $prey, without ever needing a process more.
 # Those who fork all the time can all be newer than one look: only after two in vain is nobody left.
-hunt() {
+kill_found() {
   hunts=0
   absent=
   while [ "$hunts" -lt 300 ]; do
     hunts=$((hunts + 1))
-    found=" "
-    kin "" "$1"
     prey=
-    for one in $found; do
-      [ "$one" = $$ ] || [ "$one" = "$me" ] || prey="$prey $one"
-    done
+    "$@"
     if [ -z "$prey" ]; then
       [ -n "$absent" ] && return 0
       absent=yes
@@ -22,6 +17,20 @@ hunt() {
     absent=
     kill -STOP $prey
     kill -KILL $prey
+  done
+}
+
+# hunt SESSION: kill a session and all below it but this shell and $me.
+me=
+hunt() {
+  kill_found find_session "$1"
+}
+
+find_session() {
+  found=" "
+  kin "" "$1"
+  for one in $found; do
+    [ "$one" = $$ ] || [ "$one" = "$me" ] || prey="$prey $one"
   done
 }
 
@@ -87,28 +96,18 @@ kill_writers() {
   for file in "/proc/$1/fd/1" "/proc/$1/fd/2" "/proc/$1/fd/3"; do
     [ -p "$file" ] && held="$held $file"
   done
-  hunts=0
-  absent=
-  while [ "$hunts" -lt 300 ]; do
-    hunts=$((hunts + 1))
-    prey=
-    for file in /proc/[0-9]*/fd/[0-9]*; do
-      same=
-      for one in $held; do
-        [ "$file" -ef "$one" ] && same=yes
-      done
-      [ -n "$same" ] || continue
-      file=${file#/proc/}
-      case ${file%%/*} in "$1" | $$) ;; *) prey="$prey ${file%%/*}" ;; esac
+  kill_found find_writers "$1"
+}
+
+find_writers() {
+  for file in /proc/[0-9]*/fd/[0-9]*; do
+    same=
+    for one in $held; do
+      [ "$file" -ef "$one" ] && same=yes
     done
-    if [ -z "$prey" ]; then
-      [ -n "$absent" ] && return 0
-      absent=yes
-      continue
-    fi
-    absent=
-    kill -STOP $prey
-    kill -KILL $prey
+    [ -n "$same" ] || continue
+    file=${file#/proc/}
+    case ${file%%/*} in "$1" | $$) ;; *) prey="$prey ${file%%/*}" ;; esac
   done
 }
 
