@@ -267,7 +267,7 @@ class UpdateHandler:
 
     @staticmethod
     async def _report_waiting(tx: Transaction, conversation: Conversation, inbound: InboundMessage) -> None:
-        """Report that a message follows a turn that waits for a person, who may wait for the bot as well."""
+        """Post a notice if a message is in line behind a turn that waits for a person."""
         text = await describe_waiting(tx.connection, conversation.id)
         if text is not None and conversation.handover_by is None:
             await post_notice(tx, conversation.id, text, reply_to=inbound.update.platform_id, urgent=True)
