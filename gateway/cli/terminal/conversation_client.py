@@ -62,11 +62,15 @@ class ConversationClient:
         self._unaccepted: dict[str, dict[str, Any]] = {}
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._subscribed = False
+        self._may_send = False
 
     async def send_message(
         self, text: str, *, agent: str | None = None, attachments: Sequence[Mapping[str, str]] = ()
     ) -> str:
         """Send a message; returns the id of its `accepted` frame. Raises MessageTooLong.
+
+        It is sent once the subscription has begun, or is refused because the conversation is new: what is
+        published in between would be before the position from which the client follows.
 
         Each of `attachments` has the `name` and the `url` of a stored file.
         """
@@ -86,7 +90,8 @@ class ConversationClient:
                 "put it into a file with dovecote files put, or send it over HTTP"
             )
         self._unaccepted[frame["id"]] = frame
-        await self._send(frame)
+        if self._may_send:
+            await self._send(frame)
         return str(frame["id"])
 
     async def answer(self, question: str, text: str) -> None:
@@ -145,10 +150,9 @@ class ConversationClient:
     async def _connection_frames(self) -> AsyncIterator[Frame]:
         """Yield the frames of one connection until it ends."""
         async with self._gateway.socket() as socket:
-            self._socket, self._subscribed, self._was_connected = socket, False, True
+            self._socket, self._was_connected = socket, True
+            self._subscribed = self._may_send = False
             await self._subscribe()
-            for waiting in list(self._unaccepted.values()):
-                await socket.send_str(_encode(waiting))
             async for message in socket:
                 if message.type is not aiohttp.WSMsgType.TEXT:
                     continue
@@ -175,15 +179,29 @@ class ConversationClient:
             self._conversation = str(frame.get("conversation") or self._conversation)
             if self._after is None:
                 self._after = int(frame.get("last_seq") or 0)
+            await self._send_waiting()
         elif kind == "reset":
             self._epoch, self._after = frame.get("epoch"), 0
         elif kind == "accepted":
             await self._on_accepted(frame)
+        elif kind == "error" and self._is_of_new_conversation(frame):
+            await self._send_waiting()
+            return False
         elif kind == "error":
             return self._on_error(frame)
         elif "seq" in frame:
             self._after = max(self._after or 0, int(frame["seq"]))
         return True
+
+    async def _send_waiting(self) -> None:
+        """Send the messages that wait for this connection, once."""
+        if not self._may_send:
+            self._may_send = True
+            for waiting in list(self._unaccepted.values()):
+                await self._send(waiting)
+
+    def _is_of_new_conversation(self, frame: Frame) -> bool:
+        return "conversation" in frame and frame.get("code") == "not_found" and self._may_be_new
 
     async def _on_accepted(self, frame: Frame) -> None:
         self._unaccepted.pop(str(frame.get("id")), None)
@@ -196,8 +214,6 @@ class ConversationClient:
         """Return whether the caller should get an error; raises for an error of the connection."""
         if frame.get("code") == "unavailable":
             raise _TemporarilyUnavailable(str(frame.get("detail")))
-        if "conversation" in frame and frame.get("code") == "not_found" and self._may_be_new:
-            return False
         self._unaccepted.pop(str(frame.get("id")), None)
         if {"id", "approval", "turn"} & set(frame):
             return True

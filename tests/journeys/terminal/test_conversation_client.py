@@ -114,3 +114,31 @@ async def _read_all(client: ConversationClient) -> None:
     async with asyncio.timeout(30):
         async for frame in client.frames():
             assert frame == SUBSCRIBED
+
+
+async def test_a_message_waits_for_the_subscription() -> None:
+    """Else it could be accepted before the client's position is known, and all history would follow."""
+    sent: list[str] = []
+
+    async def refuse_the_subscription(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.receive_json()
+        await socket.send_json({"type": "error", "code": "unavailable", "detail": "try again"})
+        sent.extend([message.data async for message in socket])
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/ws", refuse_the_subscription)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    async with open_gateway(f"http://127.0.0.1:{port}", None) as gateway:
+        client = ConversationClient(gateway, "one", retry_delays=())
+        await client.send_message("hello")
+        with pytest.raises(CommandFailed, match="try again"):
+            await anext(client.frames())
+    await runner.cleanup()
+    assert sent == []
