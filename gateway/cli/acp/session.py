@@ -221,7 +221,7 @@ class AcpSession:
         own = prompt.reader if prompt is not None else None
         is_own = own is not None and event.turn == own.turn
         if event.type is EventType.MESSAGE_RECEIVED and not is_own:
-            await self._send(text_update(str(event.data.get("text", "")), role="user"))
+            await self._send(text_update(str(event.data.get("text", "")), kind="user_message_chunk"))
         if event.turn is None:
             return
         reader = own if own is not None and is_own else self._reader(event.turn)

@@ -8,7 +8,15 @@ from typing import Any
 
 from delivery.events.event import Event, EventType
 from gateway.cli.terminal.transcript import render_tool_call
-from gateway.web.stream.turn_events import MESSAGE_SEPARATOR, TextDelta, ToolCalled, ToolReturned, TurnEvent
+from gateway.web.stream.turn_events import (
+    MESSAGE_SEPARATOR,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+    TurnDelayed,
+    TurnEnded,
+    TurnEvent,
+)
 
 Update = dict[str, Any]
 
@@ -52,6 +60,7 @@ class UpdateEncoder:
 
     def __init__(self) -> None:
         self._message: str | None = None
+        self._open_calls: dict[str, str | None] = {}
 
     def encode(self, event: TurnEvent, source: Event) -> Iterator[Update]:
         """Yield the updates for an event of a turn, which was read from the event `source`."""
@@ -61,23 +70,34 @@ class UpdateEncoder:
             yield text_update(f"{MESSAGE_SEPARATOR}{event.text}" if follows else event.text)
         elif isinstance(event, ToolCalled):
             self._message = None
+            self._open_calls[event.call] = source.turn
             call = describe_call(event.call, {"name": event.name, "args": event.args})
             yield {"sessionUpdate": "tool_call", **call, "status": "in_progress"}
         elif isinstance(event, ToolReturned):
             failed = source.data.get("exit_code") or source.data.get("timed_out")
-            content = [{"type": "content", "content": _text(event.output)}]
-            status = "failed" if failed else "completed"
-            yield {
-                "sessionUpdate": "tool_call_update",
-                "toolCallId": event.call,
-                "status": status,
-                "content": content,
-            }
+            self._open_calls.pop(event.call, None)
+            yield _call_ended(event.call, "failed" if failed else "completed", event.output)
+        elif isinstance(event, TurnDelayed):
+            yield text_update(f"{event.text}\n", kind="agent_thought_chunk")
+        elif isinstance(event, TurnEnded):
+            yield from self._end_calls(source)
+
+    def _end_calls(self, end: Event) -> Iterator[Update]:
+        """Yield the end of the calls that their turn, which has ended, left without a result."""
+        reason = str(end.data.get("error") or "the turn ended before the result")
+        for call in [call for call, turn in self._open_calls.items() if turn == end.turn]:
+            del self._open_calls[call]
+            yield _call_ended(call, "failed", reason)
 
 
-def text_update(text: str, *, role: str = "agent") -> Update:
-    """Return a piece of a message."""
-    return {"sessionUpdate": f"{role}_message_chunk", "content": _text(text)}
+def _call_ended(call: str, status: str, output: str) -> Update:
+    content = [{"type": "content", "content": _text(output)}]
+    return {"sessionUpdate": "tool_call_update", "toolCallId": call, "status": status, "content": content}
+
+
+def text_update(text: str, *, kind: str = "agent_message_chunk") -> Update:
+    """Return a piece of a message, or of the agent's thoughts, by the update's name in the protocol."""
+    return {"sessionUpdate": kind, "content": _text(text)}
 
 
 def describe_call(identity: str, about: Mapping[str, Any]) -> Update:

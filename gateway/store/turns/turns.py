@@ -59,6 +59,13 @@ class Turn:
         """Whether the turn waits for a retry."""
         return self.state is TurnState.QUEUED and self.next_at is not None and self.next_at > utc_now()
 
+    @property
+    def failure(self) -> str | None:
+        """Why the turn ended without its answer; None in the other states."""
+        if self.state is TurnState.FAILED:
+            return self.error or "the turn failed"
+        return "the turn was cancelled" if self.state is TurnState.CANCELLED else None
+
 
 TURN_COLUMNS = [turns.c[name] for name in Turn.__dataclass_fields__]
 

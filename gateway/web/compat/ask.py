@@ -346,7 +346,11 @@ class SseWriter:
 
     async def heartbeat(self) -> None:
         """Send a heartbeat; raises ClientGone."""
-        await self._write(b": \n\n")
+        await self.comment("")
+
+    async def comment(self, text: str) -> None:
+        """Send a comment, on one line; clients that parse events ignore it; raises ClientGone."""
+        await self._write(f": {' '.join(text.split())}\n\n".encode())
 
     async def send_done(self) -> None:
         """Send the mark of a stream's end; raises ClientGone."""

@@ -40,6 +40,7 @@ from gateway.web.stream.turn_events import (
     ApprovalNeeded,
     ClientToolCalled,
     TextDelta,
+    TurnDelayed,
     TurnEnded,
 )
 
@@ -266,6 +267,8 @@ class _ChunkWriter:
                 return one
             if one is None:
                 await self._writer.heartbeat()
+            if isinstance(one, TurnDelayed):
+                await self._writer.comment(one.text)
             for text in self._render(one):
                 await self.send({"content": text})
         return None

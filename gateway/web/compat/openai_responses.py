@@ -42,7 +42,7 @@ from gateway.web.compat.openai_requests import InputTokensCreate, ResponseCreate
 from gateway.web.compat.request_identity import mark_answered
 from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
-from gateway.web.stream.turn_events import TurnEnded
+from gateway.web.stream.turn_events import TurnDelayed, TurnEnded
 
 TURN_FAILED = "424"
 """The code of a failed response: the status of a failed completion, which no client repeats."""
@@ -366,6 +366,8 @@ async def _write_events(
         if one is None:
             await writer.heartbeat()
             continue
+        if isinstance(one, TurnDelayed):
+            await writer.comment(one.text)
         for shape in encoder.encode(one):
             await _send(writer, shape, after=after)
     return None

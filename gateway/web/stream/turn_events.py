@@ -111,8 +111,23 @@ class TurnQueued:
     seq: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnDelayed:
+    """The turn waits: an attempt failed and another follows at `next_at` (RFC 3339), or a step takes long."""
+
+    reason: str
+    next_at: str | None
+    seq: int
+
+    @property
+    def text(self) -> str:
+        """The reason and the next attempt, for people."""
+        return self.reason if self.next_at is None else f"{self.reason}; next attempt at {self.next_at}"
+
+
 TurnEvent = (
     TurnQueued
+    | TurnDelayed
     | TextDelta
     | MessageDone
     | ToolCalled
@@ -162,6 +177,10 @@ class TurnEventReader:
             yield ApprovalNeeded(approval=event.data["approval"], command=question, seq=seq)
         elif event.type is EventType.QUESTION_REQUESTED:
             yield _question(event, seq)
+        elif event.type is EventType.TURN_RETRYING:
+            yield TurnDelayed(reason=str(event.data["error"]), next_at=str(event.data["at"]), seq=seq)
+        elif event.type is EventType.TURN_WAITING:
+            yield TurnDelayed(reason=f"still {event.data['reason']}", next_at=None, seq=seq)
         elif event.type in _JOB_STATES:
             yield JobChanged(
                 job=event.data["resultId"],

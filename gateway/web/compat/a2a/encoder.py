@@ -17,7 +17,7 @@ from gateway.store.conversations.messages import ChatMessageRow
 from gateway.store.turn_state import TurnState
 from gateway.web.compat.a2a.tasks import TaskSnapshot
 from gateway.web.compat.client_calls import AnswerEvent
-from gateway.web.stream.turn_events import TextDelta, TurnQueued, with_files
+from gateway.web.stream.turn_events import TextDelta, TurnDelayed, TurnQueued, with_files
 
 Shape = dict[str, Any]
 
@@ -70,9 +70,14 @@ class WireFormat:
         shape = {"taskId": task.turn.id, "contextId": task.context, "status": self.status(task)}
         return self._event("status-update", "statusUpdate", shape, {"final": final})
 
-    def working_event(self, task: TaskSnapshot, now: datetime) -> Shape:
-        """Return the event of an agent that works on the task."""
-        status = {"state": self._state(TurnState.RUNNING), "timestamp": rfc3339(now)}
+    def working_event(self, task: TaskSnapshot, now: datetime, *, text: str = "", number: int = 0) -> Shape:
+        """Return the event of an agent that works on the task; `text` says what takes long.
+
+        `number` differs between the texts of a task: it is part of the message's id.
+        """
+        status: Shape = {"state": self._state(TurnState.RUNNING), "timestamp": rfc3339(now)}
+        if text:
+            status["message"] = self._message(task, "agent", f"{task.turn.id}.status.{number}", text)
         shape = {"taskId": task.turn.id, "contextId": task.context, "status": status}
         return self._event("status-update", "statusUpdate", shape, {"final": False})
 
@@ -136,7 +141,9 @@ class StreamEncoder:
         if not self._working and not isinstance(event, TurnQueued):
             self._working = True
             yield self._wire.working_event(self._task, utc_now())
-        if isinstance(event, TextDelta):
+        if isinstance(event, TurnDelayed):
+            yield self._wire.working_event(self._task, utc_now(), text=event.text, number=event.seq)
+        elif isinstance(event, TextDelta):
             parts = [self._wire.text_part(event.text)]
             begun = event.message in self._begun
             self._begun.add(event.message)

@@ -13,7 +13,7 @@ from gateway.store.turns.turns import Turn
 from gateway.web.compat import openai_ids
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls
 from gateway.web.http.problems import HttpProblem
-from gateway.web.stream.turn_events import MessageDone, TextDelta, ToolCalled, ToolReturned
+from gateway.web.stream.turn_events import MessageDone, TextDelta, ToolCalled, ToolReturned, TurnDelayed
 
 VERSION = "1.0"
 RESUME_SCHEMA = {
@@ -32,6 +32,7 @@ class AguiEncoder:
         self._open_message: str | None = None
         self._client_tools = client_tools
         self._client_calls: set[str] = set()
+        self._open_calls: dict[str, None] = {}
 
     def run_started(self, turn: str) -> dict[str, Any]:
         """Return the event that opens the run."""
@@ -47,10 +48,14 @@ class AguiEncoder:
         elif isinstance(event, ToolCalled) and event.name in self._client_tools:
             self._client_calls.add(event.call)  # the run that ended with this call has shown it
         elif isinstance(event, ToolCalled):
+            self._open_calls[event.call] = None
             yield from self._tool_call(event.call, event.name, event.args)
         elif isinstance(event, ToolReturned) and event.call not in self._client_calls:
-            about = {"messageId": f"{event.call}.result", "toolCallId": event.call}
-            yield {"type": "TOOL_CALL_RESULT", **about, "content": event.output, "role": "tool"}
+            self._open_calls.pop(event.call, None)
+            yield _tool_result(event.call, event.output)
+        elif isinstance(event, TurnDelayed):
+            about = {"reason": event.reason, "nextAttempt": event.next_at}
+            yield {"type": "CUSTOM", "name": "dovecote.delayed", "value": about}
 
     def _text_delta(self, event: TextDelta) -> Iterator[dict[str, Any]]:
         if self._open_message != event.message:
@@ -86,12 +91,15 @@ class AguiEncoder:
     def run_ended(self, turn: Turn) -> Iterator[dict[str, Any]]:
         """Yield the events that end the run in its turn's state."""
         yield from self._end_message()
-        if turn.state is TurnState.FAILED:
-            yield self.run_error(turn.error or "the turn failed", "failed")
-        elif turn.state is TurnState.CANCELLED:
-            yield self._run_finished(outcome={"type": "cancelled"})
-        else:
+        if turn.failure is None:
             yield self._run_finished(result=turn.output, outcome={"type": "success"}, usage=_usage(turn))
+            return
+        for call in self._open_calls:
+            yield _tool_result(call, turn.failure)
+        if turn.state is TurnState.FAILED:
+            yield self.run_error(turn.failure, "failed")
+        else:
+            yield self._run_finished(outcome={"type": "cancelled"})
 
     def run_aborted(self, problem: HttpProblem) -> dict[str, Any]:
         """Return the event that ends a run whose stream failed."""
@@ -103,6 +111,11 @@ class AguiEncoder:
 
     def _run_finished(self, **fields: Any) -> dict[str, Any]:
         return {"type": "RUN_FINISHED", **self._ids, **fields}
+
+
+def _tool_result(call: str, output: str) -> dict[str, Any]:
+    about = {"messageId": f"{call}.result", "toolCallId": call}
+    return {"type": "TOOL_CALL_RESULT", **about, "content": output, "role": "tool"}
 
 
 def _interrupt(approval: Approval) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from gateway.web.stream.turn_events import (
     TextDelta,
     ToolCalled,
     ToolReturned,
+    TurnDelayed,
 )
 
 Chunk = dict[str, Any]
@@ -27,7 +28,8 @@ class UiEncoder:
         self._turn = turn
         self._conversation = conversation
         self._open_text: str | None = None
-        self._open_calls: set[str] = set()
+        self._calls: set[str] = set()
+        self._open_calls: dict[str, None] = {}
 
     def started(self) -> Iterator[Chunk]:
         """Yield the chunks that open the message."""
@@ -52,6 +54,9 @@ class UiEncoder:
             case JobChanged():
                 job = {"resultId": event.job, "state": event.state, "exitCode": event.exit_code}
                 yield {"type": "data-job", "id": event.job, "data": job}
+            case TurnDelayed():
+                delay = {"reason": event.reason, "nextAttempt": event.next_at}
+                yield {"type": "data-delay", "id": self._turn, "data": delay, "transient": True}
 
     def _text_delta(self, event: TextDelta) -> Iterator[Chunk]:
         if self._open_text != event.message:
@@ -66,16 +71,18 @@ class UiEncoder:
             yield {"type": "text-end", "id": message}
 
     def _tool_called(self, event: ToolCalled) -> Iterator[Chunk]:
-        if event.call in self._open_calls:
+        if event.call in self._calls:
             return  # another attempt of the turn repeats it
-        self._open_calls.add(event.call)
+        self._calls.add(event.call)
+        self._open_calls[event.call] = None
         yield from self._end_text()
         about = {"toolCallId": event.call, "toolName": event.name, "dynamic": True}
         yield {"type": "tool-input-start", **about}
         yield {"type": "tool-input-available", **about, "input": dict(event.args)}
 
     def _tool_returned(self, event: ToolReturned) -> Iterator[Chunk]:
-        if event.call in self._open_calls:
+        if event.call in self._calls:
+            self._open_calls.pop(event.call, None)
             yield {
                 "type": "tool-output-available",
                 "toolCallId": event.call,
@@ -86,14 +93,14 @@ class UiEncoder:
     def ended(self, turn: Turn) -> Iterator[Chunk]:
         """Yield the chunks that end the message in its turn's state."""
         yield from self._end_text()
-        if turn.state is TurnState.FAILED:
-            yield error(turn.error or "the turn failed")
+        if turn.failure is None:
+            yield {"type": "finish-step"}
+            yield {"type": "finish"}
             return
-        if turn.state is TurnState.CANCELLED:
-            yield {"type": "abort"}
-            return
-        yield {"type": "finish-step"}
-        yield {"type": "finish"}
+        for call in self._open_calls:
+            about = {"toolCallId": call, "errorText": turn.failure, "dynamic": True}
+            yield {"type": "tool-output-error", **about}
+        yield error(turn.failure) if turn.state is TurnState.FAILED else {"type": "abort"}
 
 
 def error(text: str) -> Chunk:
