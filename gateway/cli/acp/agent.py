@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.cli.acp.peer import (
+    CANCEL_REQUEST,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -52,6 +53,7 @@ class AcpAgent:
             "session/delete": self._delete_session,
             "session/prompt": self._prompt,
             "session/cancel": self._cancel,
+            CANCEL_REQUEST: self._cancel_request,
         }
 
     async def handle(self, method: str, params: Mapping[str, Any]) -> Any:
@@ -142,6 +144,12 @@ class AcpAgent:
 
     async def _cancel(self, params: Mapping[str, Any]) -> None:
         await self._session(params).cancel()
+
+    async def _cancel_request(self, params: Mapping[str, Any]) -> None:
+        """Cancel a prompt, whose answer says so; the other requests end by themselves."""
+        request = self._peer.request_of(params.get("requestId"))
+        if request is not None and request["method"] == "session/prompt":
+            await self._cancel(request["params"])
 
     def _session(self, params: Mapping[str, Any]) -> AcpSession:
         session = self._sessions.get(_session_id(params))

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -18,6 +19,7 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 RESOURCE_NOT_FOUND = -32002
+CANCEL_REQUEST = "$/cancel_request"
 MAX_OUTGOING = 1000
 """Messages that wait for the editor to read."""
 
@@ -40,6 +42,7 @@ class JsonRpcPeer:
         self._incoming: asyncio.Queue[str | None] = asyncio.Queue()
         self._outgoing: asyncio.Queue[Message] = asyncio.Queue(MAX_OUTGOING)
         self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._handling: dict[str | int, Message] = {}
         self._ids = count(1)
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -66,15 +69,24 @@ class JsonRpcPeer:
         await self._outgoing.put({"jsonrpc": "2.0", "method": method, "params": dict(params)})
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Any:
-        """Send a request and return its result; raises RpcError."""
+        """Send a request and return its result; raises RpcError. If it is cancelled, the other side hears."""
         number = next(self._ids)
         self._answers[number] = asyncio.get_running_loop().create_future()
         message = {"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params)}
         try:
             await self._outgoing.put(message)
             return await self._answers[number]
+        except asyncio.CancelledError:
+            cancel = {"jsonrpc": "2.0", "method": CANCEL_REQUEST, "params": {"requestId": number}}
+            with suppress(asyncio.QueueFull):
+                self._outgoing.put_nowait(cancel)
+            raise
         finally:
             del self._answers[number]
+
+    def request_of(self, identity: object) -> Message | None:
+        """Return the other side's request with an id, while it is handled."""
+        return self._handling.get(identity) if isinstance(identity, str | int) else None
 
     async def _receive(self, line: str, handle: Handler) -> None:
         try:
@@ -104,6 +116,8 @@ class JsonRpcPeer:
 
     async def _handle(self, message: Message, handle: Handler) -> None:
         params, identity = message.get("params"), message.get("id")
+        if isinstance(identity, str | int):
+            self._handling[identity] = message
         try:
             given = params if isinstance(params, dict) else {}
             answer = {"jsonrpc": "2.0", "id": identity, "result": await handle(str(message["method"]), given)}
@@ -113,6 +127,9 @@ class JsonRpcPeer:
             answer = _failure(identity, RpcError(INTERNAL_ERROR, str(error)))
         except Exception as error:  # noqa: BLE001 - the other sessions of the editor go on
             answer = _failure(identity, RpcError(INTERNAL_ERROR, f"a defect of dovecote: {error!r}"))
+        finally:
+            if isinstance(identity, str | int):
+                self._handling.pop(identity, None)
         if identity is not None:
             await self._outgoing.put(answer)
         elif "error" in answer:

@@ -25,6 +25,7 @@ from gateway.cli.terminal.conversation_client import ConversationClient, Frame
 from gateway.web.stream.turn_events import TurnEnded, TurnEventReader
 
 END_TURN, CANCELLED = "end_turn", "cancelled"
+_DECIDED = frozenset({EventType.APPROVAL_RESOLVED, EventType.QUESTION_ANSWERED})
 PAGE = 500
 """Events of one request for the history."""
 
@@ -71,6 +72,7 @@ class AcpSession:
         self._prompt: RunningPrompt | None = None
         self._question: OpenQuestion | None = None
         self._following: asyncio.Task[None] | None = None
+        self._asked: dict[str, asyncio.Task[None]] = {}
 
     async def load(self) -> None:
         """Send the stored conversation as updates, and ask for its waiting approvals; raises ApiError."""
@@ -108,7 +110,7 @@ class AcpSession:
         conversation = (await self._gateway.get("conversations", self._id))["id"]
         waiting = await self._gateway.list_all("approvals", state="pending", conversation=conversation)
         for one in waiting:
-            self._peer.start(self._ask({**one, "approval": one["id"]}))
+            self._start_asking({**one, "approval": one["id"]})
 
     async def prompt(self, given: Prompt) -> str:
         """Send a message, or the answer to a question, and return how its turn stopped; raises RpcError."""
@@ -212,9 +214,11 @@ class AcpSession:
             return
         await self._show(event, seq)
         if event.type is EventType.APPROVAL_REQUESTED:
-            self._peer.start(self._ask(event.data))
+            self._start_asking(event.data)
         elif event.type is EventType.QUESTION_REQUESTED:
             await self._on_question(event)
+        elif event.type in _DECIDED and (asking := self._asked.pop(str(event.data["approval"]), None)):
+            asking.cancel()
 
     async def _show(self, event: Event, seq: int) -> None:
         prompt = self._prompt
@@ -239,7 +243,7 @@ class AcpSession:
     async def _on_question(self, event: Event) -> None:
         """Ask for a choice; a question for a text is shown, and the next prompt answers it."""
         if event.data.get("choices"):
-            self._peer.start(self._ask(event.data))
+            self._start_asking(event.data)
             return
         prompt = self._prompt
         if prompt is None or prompt.reader is None or event.turn != prompt.reader.turn:
@@ -250,11 +254,15 @@ class AcpSession:
         self._question = OpenQuestion(approval=str(event.data["approval"]), reader=prompt.reader)
         prompt.end(END_TURN)
 
+    def _start_asking(self, about: Mapping[str, Any]) -> None:
+        """Ask the editor for a decision until it is made, there or elsewhere."""
+        self._asked[str(about["approval"])] = self._peer.start(self._ask(about))
+
     async def _ask(self, about: Mapping[str, Any]) -> None:
-        """Ask the editor for a decision; one that was made elsewhere stays."""
         try:
             params = {"sessionId": self._id, **permission_of(about)}
             answer = await self._peer.request("session/request_permission", params)
+            self._asked.pop(str(about["approval"]), None)
             outcome = answer.get("outcome") if isinstance(answer, Mapping) else None
             body = decision_of(about, outcome)
             if body is not None:

@@ -23,6 +23,7 @@ from acp import (
     resource_block,
     text_block,
 )
+from acp.connection import StreamEvent
 from acp.interfaces import Agent
 from acp.schema import AllowedOutcome, RequestPermissionResponse
 
@@ -57,11 +58,12 @@ class Model:
 
 @dataclass(kw_only=True)
 class Editor:
-    """The editor's side: notes the updates, and chooses an option by its name."""
+    """The editor's side: notes the updates, and chooses an option by its name, or nothing with None."""
 
-    choose: str = "Allow"
+    choose: str | None = "Allow"
     updates: list[Any] = field(default_factory=list)
     asked: list[Any] = field(default_factory=list)
+    messages: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
 
     def on_connect(self, _agent: Agent) -> None:
         """Do nothing: the test has the connection."""
@@ -77,8 +79,21 @@ class Editor:
         """Choose."""
         del session_id
         self.asked.append(tool_call)
+        if self.choose is None:
+            await asyncio.get_running_loop().create_future()
         (option,) = [one.option_id for one in options if one.name == self.choose]
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=option))
+
+    def note(self, event: StreamEvent) -> None:
+        """Note a message of the connection."""
+        self.messages.put_nowait(event.message)
+
+    async def message(self, method: str) -> dict[str, Any]:
+        """Return the next message with a method, in either direction."""
+        async with asyncio.timeout(60):
+            while (given := await self.messages.get()).get("method") != method:
+                pass
+        return given
 
     def text(self, kind: str = "agent_message_chunk") -> str:
         """Return the text of the updates of a kind, and forget nothing."""
@@ -106,7 +121,9 @@ class AcpGateway:
             stderr=PIPE,
         )
         assert child.stdin is not None
-        connection = connect_to_agent(cast("Client", editor), child.stdin, child.stdout)
+        connection = connect_to_agent(
+            cast("Client", editor), child.stdin, child.stdout, observers=[editor.note]
+        )
         try:
             made = await connection.initialize(protocol_version=PROTOCOL_VERSION)
             assert made.protocol_version == PROTOCOL_VERSION
@@ -133,6 +150,11 @@ async def acp_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
         directory = tmp_path_factory.mktemp("acp")
         async with gateway(directory / "data", env=env) as process:
             yield AcpGateway(process=process, model=model, directory=directory)
+
+
+async def send_notification(agent: Agent, method: str, params: dict[str, Any]) -> None:
+    """Send a notification that the client library has no method for."""
+    await cast("Any", agent)._conn.send_notification(method, params)
 
 
 async def say(agent: Agent, session: str, text: str) -> str:
@@ -241,6 +263,38 @@ async def test_tool_calls_need_a_permission(acp_gateway: AcpGateway) -> None:
     assert [(one.kind, one.raw_input["command"]) for one in calls] == [("execute", "echo by-hand")]
     assert results[0].tool_call_id == calls[0].tool_call_id
     assert (results[0].status, "by-hand" in results[0].content[0].content.text) == ("completed", True)
+
+
+async def test_a_decision_elsewhere_withdraws_the_editors_question(acp_gateway: AcpGateway) -> None:
+    """`$/cancel_request` names the request that the person has not answered."""
+    editor = Editor(choose=None)
+    async with acp_gateway.editor(editor) as agent, asyncio.TaskGroup() as group:
+        session = await acp_gateway.session(agent)
+        saying = group.create_task(say(agent, session, "run: echo elsewhere"))
+        asked = await editor.message("session/request_permission")
+        approval = asked["params"]["toolCall"]["toolCallId"]
+        async with acp_gateway.process.http() as http:
+            decided = await http.post(f"/approvals/{approval}", json={"decision": "approve"})
+            assert decided.status == 200, await decided.text()
+        withdrawn = await editor.message("$/cancel_request")
+        assert withdrawn["params"] == {"requestId": asked["id"]}
+        assert await saying == "end_turn"
+
+
+async def test_a_cancelled_request_cancels_its_turn(acp_gateway: AcpGateway) -> None:
+    """The prompt's answer says so; a request that has ended, and an unknown one, are ignored."""
+    editor = Editor()
+    acp_gateway.model.began.clear()
+    async with acp_gateway.editor(editor) as agent, asyncio.TaskGroup() as group:
+        session = await acp_gateway.session(agent)
+        saying = group.create_task(say(agent, session, "slow"))
+        sent = await editor.message("session/prompt")
+        await acp_gateway.model.began.wait()
+        for request in ("never", sent["id"]):
+            await send_notification(agent, "$/cancel_request", {"requestId": request})
+        assert await saying == "cancelled"
+        await send_notification(agent, "$/cancel_request", {"requestId": sent["id"]})
+        assert await say(agent, session, "again") == "end_turn"
 
 
 async def test_questions_are_choices_or_the_next_prompt(acp_gateway: AcpGateway) -> None:
