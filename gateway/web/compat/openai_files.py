@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 from pydantic import Field, StrictStr
 
 from gateway.files import media_types
@@ -131,7 +132,7 @@ async def _read_form(call: ApiCall[NoContent, NoContent]) -> _Form:
                 name = part.filename or name if is_file else name
     except TimeoutError:
         raise HttpProblem(408, "the body did not arrive in time", close=True) from None
-    except (ValueError, web.RequestPayloadError) as error:
+    except (ValueError, HttpProcessingError, web.RequestPayloadError) as error:
         raise HttpProblem(400, "the body is no valid multipart form", close=True) from error
     if "file" not in fields or not name:
         raise invalid_field("/file", "the form needs a file with a name in the field `file`")

@@ -46,3 +46,23 @@ async def test_a_form_is_refused_instead_of_being_stored(process: GatewayProcess
                 assert (answer.status, "--data-binary" in await answer.text()) == (415, True), path
             async with session.request(method, path, data=CONTENT, headers=headers) as answer:
                 assert answer.status in (200, 201, 204), await answer.text()
+
+
+PART = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n'
+BROKEN_FORMS = {
+    "a header without a colon": b"--b\r\nnonsense\r\n\r\n1\r\n--b--\r\n",
+    "a header that is too long": PART + b"X: " + b"a" * 20_000 + b"\r\n\r\nswans\r\n--b--\r\n",
+    "too many headers": PART + b"X: a\r\n" * 2_000 + b"\r\nswans\r\n--b--\r\n",
+    "a control character": PART.replace(b"a.txt", b"a\x00.txt") + b"\r\nswans\r\n--b--\r\n",
+    "no end": PART + b"\r\nswans",
+    "no boundary": b"swans",
+}
+
+
+async def test_a_broken_form_is_a_bad_request(process: GatewayProcess) -> None:
+    """What the parser refuses is the fault of the client."""
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    async with process.http() as session:
+        for name, body in BROKEN_FORMS.items():
+            async with session.post("/v1/files", data=body, headers=headers) as answer:
+                assert answer.status == 400, (name, await answer.text())
