@@ -16,11 +16,12 @@ WEBHOOK_SECRET = "canary-webhook-secret_1"
 
 @dataclass(frozen=True, slots=True)
 class VisibleMessage:
-    """A message of the bot as people see it, without markup."""
+    """A message of the bot as people see it, without markup; `buttons` is how many it has."""
 
     room: str
     thread: str | None
     text: str
+    buttons: int = 0
 
 
 class ChannelRig(ABC):

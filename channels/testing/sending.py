@@ -185,13 +185,16 @@ class SendingContract:
     async def test_an_edit_may_be_repeated(
         self, plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
     ) -> None:
-        """A message can be edited, and the same edit again succeeds."""
+        """A message can be edited, which removes its buttons, and the same edit again succeeds."""
         if ChannelFeature.EDIT not in plugin.features:
             pytest.skip("the channel cannot edit")
-        sent = await connection.sender.send(user_message.address, make_reply("first"))
+        choices = (Button(label="Yes", data="apr_1:yes"), Button(label="No", data="apr_1:no"))
+        buttons = choices if ChannelFeature.BUTTONS in plugin.features else ()
+        sent = await connection.sender.send(user_message.address, make_reply("first", buttons=buttons))
+        assert [one.buttons for one in rig.visible_messages()] == [len(buttons)]
         for _ in range(2):
             await connection.sender.edit(user_message.address, sent.platform_id, make_reply("**second**"))
-        assert [message.text for message in rig.visible_messages()] == ["second"]
+        assert [(one.text, one.buttons) for one in rig.visible_messages()] == [("second", 0)]
 
     async def test_a_pressed_button_is_received(
         self, plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message

@@ -10,6 +10,7 @@ from channels.port import ChannelLimits
 from delivery.database.engine import Database
 from delivery.database.tables import OPEN_DELIVERIES
 from delivery.deliveries import queries
+from delivery.events.event import EventType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,9 @@ class ShownMessage:
     platform_id: str | None = None
     is_open: bool = False
 
+
+QUESTIONS = frozenset({EventType.APPROVAL_REQUESTED, EventType.QUESTION_REQUESTED})
+"""Events whose last message is changed, because it has the buttons; of others the first one is."""
 
 FindShown = Callable[[str, str], Awaitable[ShownMessage]]
 """Return the message of an event's id in a target; raises DatabaseUnavailable."""
@@ -35,10 +39,11 @@ def find_shown_in(database: Database) -> FindShown:
     async def find(event: str, target: str) -> ShownMessage:
         async with database.read() as connection:
             found = await queries.list_for_event(connection, event, target)
-        first = min(found, key=lambda view: view.part, default=None)
-        if first is None:
+        parts = sorted(found, key=lambda view: view.part)
+        if not parts:
             return ShownMessage()
-        return ShownMessage(platform_id=first.platform_id, is_open=first.state in OPEN_DELIVERIES)
+        shown = parts[-1 if parts[0].event_type in QUESTIONS else 0]
+        return ShownMessage(platform_id=shown.platform_id, is_open=shown.state in OPEN_DELIVERIES)
 
     return find
 

@@ -6,9 +6,9 @@ A delivery waits for
 - earlier text parts of its own event, parked or not, so that a reply is never shown without its beginning.
 
 An ordering key names one sequence: the texts of a conversation, its files, its urgent notices, the messages
-of its jobs, changes of messages, or the events for a webhook endpoint. So a file holds no text, an answer to
-a command waits for no result, a result waits for no report of progress, and a conversation holds no other one
-in the same room.
+of its jobs, changes of messages or of ended questions, or the events for a webhook endpoint. So a file holds
+no text, an answer to a command waits for no result, a result waits for no report of progress, and a
+conversation holds no other one in the same room.
 
 A chat that accepts messages again gets what it missed within a day, in the same order.
 """
@@ -33,11 +33,13 @@ from delivery.deliveries.destinations import DestinationState
 from delivery.deliveries.job_message import JOB_STATES
 from delivery.deliveries.part import Part
 from delivery.deliveries.port import Delivery
+from delivery.deliveries.rendering import DECISIONS, EXPIRIES
 from delivery.deliveries.store import DueDelivery, NewDelivery
 from delivery.events.event import Event
 
-FILES, URGENT, JOBS, CHANGES = " files", " urgent", " jobs", " changes"
-"""Suffixes of the ordering keys of a conversation's files, urgent notices, messages of jobs, and changes."""
+FILES, URGENT, JOBS, CHANGES, QUESTIONS = " files", " urgent", " jobs", " changes", " questions"
+"""Suffixes of the ordering keys of a conversation's files, urgent notices, messages of jobs, changes of
+messages, and changes of questions that have ended."""
 
 MIN_PARKED_SECONDS = 60.0
 """A parked delivery is tried earlier than scheduled at most this often."""
@@ -61,6 +63,8 @@ def ordering_key(event: Event, part: Part) -> str:
         return event.conversation + FILES
     if event.type in JOB_STATES:
         return event.conversation + JOBS
+    if part.edits is not None and event.type in DECISIONS | EXPIRIES:
+        return event.conversation + QUESTIONS
     if part.edits is not None or part.reaction is not None:
         return event.conversation + CHANGES
     return event.conversation + URGENT if event.data.get("urgent") else event.conversation
@@ -73,7 +77,7 @@ def is_urgent(key: str) -> bool:
 
 def is_quiet(key: str) -> bool:
     """Return whether people get no notice if such a delivery is parked: messages of jobs, and changes."""
-    return key.endswith((JOBS, CHANGES))
+    return key.endswith((JOBS, CHANGES, QUESTIONS))
 
 
 def _due_heads() -> Executable:

@@ -29,6 +29,9 @@ class SpeechFormat:
 DECISIONS = frozenset({EventType.APPROVAL_RESOLVED, EventType.QUESTION_ANSWERED})
 """The events that end a question; each replaces the message of its question, where a platform can edit."""
 
+EXPIRIES = frozenset({EventType.APPROVAL_EXPIRED, EventType.QUESTION_EXPIRED})
+"""The events that take a question back because its turn has ended; each changes the question's message."""
+
 _JOB_ENDS = JOB_STATES.keys() - {EventType.JOB_PROGRESS}
 CONTINUED = "… The whole text follows as a file."
 """The end of a message whose text is too long for messages."""
@@ -139,6 +142,24 @@ def _render_decision(event: Event) -> Part:
     return Part(text=f"{decision} by {decided_by}:\n\n{command}{comment}")
 
 
+def _render_expired(event: Event) -> Part:
+    """Take a question back: its message says why, and has no buttons any more."""
+    is_question = event.type is EventType.QUESTION_EXPIRED
+    asked = str(event.data["question" if is_question else "command"])[:MAX_COMMAND_LENGTH]
+    shown = close_fence(asked) if is_question else code_block(asked)
+    what = "answer" if is_question else "decision"
+    ended = _ENDINGS.get(str(event.data["ended"]), "has ended")
+    return Part(
+        text=f"{shown}\n\nNo {what} is needed any more: the turn {ended}.",
+        edits=str(event.data["asked"]),
+        only_edit=True,
+        needs_edits=True,
+    )
+
+
+_ENDINGS = {"cancelled": "was stopped", "failed": "failed"}
+
+
 def _render_retrying(event: Event) -> Part | None:
     """Report a turn that waits for its next attempt; a later attempt changes the same message."""
     if event.data.get("quiet"):
@@ -188,8 +209,10 @@ _RENDERERS: dict[EventType, Callable[[Event], Part | None]] = {
     EventType.MESSAGE_REACTED: _render_reaction,
     EventType.APPROVAL_REQUESTED: _render_approval,
     EventType.APPROVAL_RESOLVED: _render_decision,
+    EventType.APPROVAL_EXPIRED: _render_expired,
     EventType.QUESTION_REQUESTED: _render_person_question,
     EventType.QUESTION_ANSWERED: _render_answer,
+    EventType.QUESTION_EXPIRED: _render_expired,
     EventType.TURN_RETRYING: _render_retrying,
     EventType.TURN_COMPLETED: _render_completed,
     EventType.TURN_FAILED: _render_failure,

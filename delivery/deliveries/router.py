@@ -9,9 +9,10 @@ from channels.message import Address
 from channels.port import ChannelLimits
 from delivery.broker.port import WorkQueue
 from delivery.database.engine import Connection
+from delivery.database.tables import OPEN_DELIVERIES
 from delivery.deliveries import ordering, queries, rendering
 from delivery.deliveries import routes as route_store
-from delivery.deliveries.part import Part, encode_part
+from delivery.deliveries.part import Part, decode_part, encode_part
 from delivery.deliveries.rendering import SpeechFormat
 from delivery.deliveries.route import Route, RouteKind
 from delivery.deliveries.routes import EndpointSubscription
@@ -129,8 +130,20 @@ async def _with_replaced_message(
     for one in planned:
         earlier = await queries.list_for_event(connection, replaced_event, one.target)
         last = max(earlier, key=lambda view: view.part, default=None)
-        edits.append(replace(one, platform_id=last.platform_id if last and one.part == 0 else None))
+        if one.part or last is None:
+            edits.append(one)
+        elif event.type in rendering.DECISIONS and not last.platform_id and last.state in OPEN_DELIVERIES:
+            edits.append(_waiting_for(replaced_event, one))
+        else:
+            edits.append(replace(one, platform_id=last.platform_id))
     return edits
+
+
+def _waiting_for(question: str, decision: NewDelivery) -> NewDelivery:
+    """Return the delivery of a decision that changes its question once that has been sent."""
+    part = replace(decode_part(decision.body), edits=question)
+    key = ordering.ordering_key(decision.event, part)
+    return replace(decision, body=encode_part(part), ordering_key=key)
 
 
 def _webhook_delivery(event: Event, *, account: str, endpoint: str) -> NewDelivery:

@@ -234,6 +234,16 @@ def render_request(call: PendingToolCall, target: CallTarget, change: FileChange
     return render_question(call.name, call.args, target, change)
 
 
+def expired_event(approval: Approval, ended: str) -> Event:
+    """Return the event that takes a request back, because its turn has `ended` in this state."""
+    asked = {"approval": approval.id, "ended": ended, "asked": approval_event_id(approval.id)}
+    if is_question(approval.tool):
+        kind, call = EventType.QUESTION_EXPIRED, {"question": approval.command}
+    else:
+        kind, call = EventType.APPROVAL_EXPIRED, {"command": render_call(approval.tool, approval.args)}
+    return Event.now(kind, approval.conversation, {**asked, **call}, turn=approval.turn)
+
+
 def requested_event(approval: Approval, reason: str) -> Event:
     """Return the event that asks people to decide or to answer."""
     kind = EventType.QUESTION_REQUESTED

@@ -9,6 +9,7 @@ from delivery.database.engine import Connection, Database
 from delivery.deliveries.transactions import Transaction
 from delivery.events import outbox
 from delivery.events.event import Event, EventType
+from gateway.conversations.questions import expired_event
 from gateway.jobs.report import finished_data, post_report
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as approval_store
@@ -64,8 +65,7 @@ async def end_turn(
     )
     if settled is None:
         return None
-    if turn.attempt > 1 or turn.state is not TurnState.RUNNING:  # the first attempt ends with its requests
-        await approval_store.expire_for_turn(tx.connection, turn.id)
+    await _expire_requests(tx, turn, state)
     result: dict[str, object] = {"state": str(state), "output": output or "", "attempt": turn.attempt}
     if state is TurnState.CANCELLED:
         result["reason"] = await turns.cancel_reason(tx.connection, turn.id)
@@ -79,6 +79,14 @@ async def end_turn(
         finished = finished_data(turn, result | (report or {}), files)
         tx.emit(Event.now(EventType.AGENT_FINISHED, turn.conversation, finished, turn=turn.id))
     return settled
+
+
+async def _expire_requests(tx: Transaction, turn: Turn, state: TurnState) -> None:
+    """Close the approvals and questions of a turn that ends so, and take them back in its chats."""
+    if turn.attempt == 1 and turn.state is TurnState.RUNNING:
+        return  # the first attempt ends with its requests
+    for expired in await approval_store.expire_for_turn(tx.connection, turn.id):
+        tx.emit(expired_event(expired, str(state)))
 
 
 def emit_merged(tx: Transaction, turn: Turn, into: str) -> None:

@@ -230,6 +230,8 @@ const READERS = {
     timeline.questions.remove(event.turn, `a:${data.approval}`);
     timeline.put(`a:${data.approval}`, { ...known, state: decisionOf(data), by: deciderOf(data), comment: data.comment });
   },
+  "approval.expired": expireApproval,
+  "question.expired": expireApproval,
   "job.started": (timeline, event, data) => followJob(timeline, event, data, "running"),
   "job.progress": (timeline, event, data) => followJob(timeline, event, data, "running"),
   "job.completed": (timeline, event, data) => followJob(timeline, event, data, "completed"),
@@ -259,6 +261,12 @@ export const TYPES_ELSEWHERE = {
 
 function addNote(timeline, event, text, { tone = "quiet", turn } = {}) {
   timeline.place(`x:${event.id}`, { kind: "note", tone, text, turn, time: event.time });
+}
+
+function expireApproval(timeline, event, data) {
+  const known = timeline.items.get(`a:${data.approval}`);
+  timeline.questions.remove(event.turn, `a:${data.approval}`);
+  if (known) timeline.put(`a:${data.approval}`, { ...known, state: "expired" });
 }
 
 function requestApproval(timeline, event, data) {

@@ -174,9 +174,12 @@ async def void(connection: Connection, approval: str) -> bool:
     return voided.rowcount == 1
 
 
-async def expire_for_turn(connection: Connection, turn: str) -> None:
-    """Close the pending approvals of a cancelled turn."""
-    await connection.execute(_EXPIRE, {"of": turn, "now": utc_now()})
+async def expire_for_turn(connection: Connection, turn: str) -> list[Approval]:
+    """Close the pending approvals of a turn that ends, and return them, oldest first."""
+    expired = await connection.execute(_EXPIRE, {"of": turn, "now": utc_now()})
+    if not expired.rowcount:
+        return []
+    return [one for one in await list_for_turn(connection, turn) if one.state == "expired"]
 
 
 async def count_pending(connection: Connection, turn: str) -> int:

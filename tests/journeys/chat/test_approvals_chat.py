@@ -95,6 +95,22 @@ async def test_a_question_waits_through_kill_9_for_a_button(chat_gateway: ChatGa
     assert said.count("pigeon") == 1
 
 
+async def test_a_question_of_a_stopped_turn_loses_its_buttons_also_after_kill_9(
+    chat_gateway: ChatGateway,
+) -> None:
+    """Killed before Telegram has changed the message, the gateway changes it after the start, once."""
+    platform, process = chat_gateway
+    await platform.fail(502, times=1000, method="editMessageText")
+    post, _approval = await wait_for_approval_message(platform, process, "echo pigeon")
+    await send_and_wait(platform, "/stop", containing="Stopped.")
+    await process.kill()
+    await platform.well()
+    await process.start()
+    await platform.wait_until(lambda: "the turn was stopped" in post.text, seconds=20)
+    assert "echo pigeon" in post.text
+    assert post.buttons == []
+
+
 async def test_a_thumb_under_the_question_decides_it(chat_gateway: ChatGateway) -> None:
     """A reaction counts like a button; applause does not."""
     platform, process = chat_gateway

@@ -81,7 +81,10 @@ class _DiscordRig(WebhookRig):
     def visible_messages(self) -> list[VisibleMessage]:
         return [
             VisibleMessage(
-                str(post.chat), str(post.thread) if post.thread else None, _displayed_text(post.text)
+                str(post.chat),
+                str(post.thread) if post.thread else None,
+                _displayed_text(post.text),
+                len(post.buttons),
             )
             for post in self._simulator.messages()
         ]

@@ -77,7 +77,10 @@ class _SlackRig(WebhookRig):
         await self.simulator.send_file(ROOM, content, name="notes.txt", media_type="text/plain")
 
     def visible_messages(self) -> list[VisibleMessage]:
-        return [VisibleMessage(post.room, post.thread, post.text) for post in self.simulator.messages()]
+        return [
+            VisibleMessage(post.room, post.thread, post.text, len(post.buttons))
+            for post in self.simulator.messages()
+        ]
 
     def send_count(self) -> int:
         return sum(method == "chat.postMessage" for method, _ in self.simulator.calls)

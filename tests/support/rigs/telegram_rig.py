@@ -71,7 +71,9 @@ class _TelegramRig(WebhookRig):
 
     def visible_messages(self) -> list[VisibleMessage]:
         return [
-            VisibleMessage(str(post.chat), str(post.thread) if post.thread else None, post.text)
+            VisibleMessage(
+                str(post.chat), str(post.thread) if post.thread else None, post.text, len(post.buttons)
+            )
             for post in self._simulator.messages()
         ]
 
