@@ -6,12 +6,14 @@ more.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Update, bindparam, delete, func, or_, select, update
+from sqlalchemy import Update, bindparam, delete, func, literal, or_, select, update
 
+from channels.message import Address
 from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.tables import drafts
 
@@ -222,6 +224,27 @@ async def claim_all(
         .where(drafts.c.message.in_(list(messages)), drafts.c.target == target)
         .values(claimed_at=now, ended_by=by, busy_until=None)
     )
+
+
+async def move_room(connection: Connection, *, old: Address, new: Address, now: datetime) -> None:
+    """Move drafts to the new id of a room that keeps its messages.
+
+    Under the old id they are claimed: whoever still writes them there stops, and the final text edits them.
+    """
+    names_it = drafts.c.target.contains(json.dumps(old.room), autoescape=True)
+    targets = await connection.execute(select(drafts.c.target).where(names_it).distinct())
+    for target in targets.scalars().all():
+        if (moved := old.moved_target(target, new)) is None:
+            continue
+        there = (drafts.c.target == target, ~drafts.c.message.endswith(_STEPS_SUFFIX, autoescape=True))
+        values = [literal(moved) if column is drafts.c.target else column for column in drafts.c]
+        copies = insert_on_conflict(drafts, connection.dialect.name).from_select(
+            [column.name for column in drafts.c], select(*values).where(*there)
+        )
+        await connection.execute(copies.on_conflict_do_nothing(index_elements=["message", "target"]))
+        await connection.execute(
+            update(drafts).where(*there, drafts.c.claimed_at.is_(None)).values(claimed_at=now)
+        )
 
 
 async def delete_before(connection: Connection, *, before: datetime) -> int:

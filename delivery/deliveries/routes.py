@@ -58,16 +58,20 @@ def _route(row: object) -> Route:
     )
 
 
-async def move_room(connection: Connection, *, old: Address, new: Address) -> None:
-    """Change the targets of every route to a room and its threads, or to one thread, whose id has changed."""
+async def move_room(connection: Connection, *, old: Address, new: Address) -> set[str]:
+    """Change the targets of every route to a room and its threads, or to one thread, whose id has changed.
+
+    Returns the conversations of these routes.
+    """
     names_it = routes.c.target.contains(json.dumps(old.room), autoescape=True)
     is_chat = routes.c.kind == str(RouteKind.CHAT)
     targets = await connection.execute(select(routes.c.target).where(is_chat, names_it).distinct())
+    found: set[str] = set()
     for target in targets.scalars().all():
         if (moved := old.moved_target(target, new)) is not None:
-            await connection.execute(
-                update(routes).where(is_chat, routes.c.target == target).values(target=moved)
-            )
+            changed = update(routes).where(is_chat, routes.c.target == target).values(target=moved)
+            found.update((await connection.execute(changed.returning(routes.c.conversation))).scalars())
+    return found
 
 
 async def replace_target(connection: Connection, conversation: str, *, old: str, new: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -17,6 +18,7 @@ from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.tables import IS_OPEN, SENT_MESSAGES, deliveries, endpoints
 from delivery.deliveries import destinations
 from delivery.deliveries.attempt import DeliveryState
+from delivery.deliveries.part import BadPart, decode_part, encode_part
 from delivery.deliveries.port import Delivery
 from delivery.deliveries.route import RouteKind
 from delivery.events.event import Event, new_id
@@ -26,6 +28,8 @@ IDENTITY = ("event_id", "kind", "target", "part")
 
 DROPPED = "dropped"
 """The error of a delivery that an operator has dropped."""
+
+_MESSAGE_LEFT = "the room has a new id, and the message has none there"
 
 _FOUND_LATER = deliveries.c.event_type == literal_column("'approval.requested'"), text(SENT_MESSAGES)
 """The deliveries that are found by their messages, for presses and reactions: each has its partial index."""
@@ -340,14 +344,19 @@ async def drop(connection: Connection, account: str, delivery: str) -> bool:
     return changed.rowcount == 1
 
 
-async def move_room(connection: Connection, *, old: Address, new: Address, keeps_messages: bool) -> None:
+async def move_room(
+    connection: Connection, *, old: Address, new: Address, keeps_messages: bool, conversations: Iterable[str]
+) -> None:
     """Change the addresses of unfinished deliveries to a room, or to a thread, whose id has changed.
 
-    If it `keeps_messages`, questions and answers that were sent are found under the new id as well. Else no
-    waiting delivery changes a message: another one may have its id.
+    If it `keeps_messages`, what was sent is found under the new id as well: all messages of `conversations`,
+    and questions and answers of others. Else no waiting delivery names a message: its id may be another's.
     """
     changes = {} if keeps_messages else {"platform_id": None}
-    for which in (IS_OPEN, *(_FOUND_LATER if keeps_messages else ())):
+    if not keeps_messages:
+        await _forget_messages(connection, old)
+    sent = [*_FOUND_LATER, *(deliveries.c.conversation == one for one in sorted(conversations))]
+    for which in (IS_OPEN, *(sent if keeps_messages else ())):
         there = (deliveries.c.destination == old.destination, which)
         targets = await connection.execute(select(deliveries.c.target).where(*there).distinct())
         for target in targets.scalars().all():
@@ -355,4 +364,20 @@ async def move_room(connection: Connection, *, old: Address, new: Address, keeps
                 values = {"target": moved, "destination": Address.decode(moved).destination, **changes}
                 await connection.execute(
                     update(deliveries).where(*there, deliveries.c.target == target).values(**values)
+                )
+
+
+async def _forget_messages(connection: Connection, room: Address) -> None:
+    """Send what waits for a room as replies to no message, and no reactions: the ids name other messages."""
+    there = (deliveries.c.destination == room.destination, IS_OPEN)
+    rows = await connection.execute(select(deliveries.c.id, deliveries.c.body).where(*there))
+    for row in rows.all():
+        with suppress(BadPart):
+            part = decode_part(row.body)
+            if part.reaction is not None:
+                await set_state(connection, row.id, state=DeliveryState.SUPPRESSED, error=_MESSAGE_LEFT)
+            elif part.reply_to is not None:
+                body = encode_part(replace(part, reply_to=None))
+                await connection.execute(
+                    update(deliveries).where(deliveries.c.id == row.id).values(body=body)
                 )

@@ -21,6 +21,8 @@ from channels.message import (
     RoomReopened,
     RoomsRenamed,
 )
+from delivery.chat import draft_store
+from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.deliveries import routes, store
 from delivery.deliveries.ordering import reopen
@@ -179,9 +181,13 @@ async def move_room(connection: Connection, account: str, migration: RoomMigrate
         await conversations.change_address(connection, one.id, address=address.encode(), address_key=key)
         if not migration.keeps_messages:
             await messages.forget_platform_ids(connection, one.id)
-    await routes.move_room(connection, old=old, new=new)
+    moved = await routes.move_room(connection, old=old, new=new)
     await reopen(connection, account, old.destination)  # the platform may have refused the old id already
-    await store.move_room(connection, old=old, new=new, keeps_messages=migration.keeps_messages)
+    await store.move_room(
+        connection, old=old, new=new, keeps_messages=migration.keeps_messages, conversations=moved
+    )
+    if migration.keeps_messages:
+        await draft_store.move_room(connection, old=old, new=new, now=utc_now())
     if old.thread is None:
         await _move_what_is_about_it(connection, account, migration)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from channels.message import RoomMigrated
 from delivery.chat.shown_messages import ShownMessage, find_shown_in
 from delivery.database.engine import Database
 from delivery.database.tables import deliveries
@@ -160,3 +161,14 @@ async def test_a_chat_that_is_open_again_gets_the_question_and_its_change(databa
             .order_by(deliveries.c.position)
         )
         assert [row.event_type for row in rows] == missed
+
+
+async def test_a_question_that_moved_with_its_room_is_found_there(database: Database) -> None:
+    """Slack gives a shared channel another id, and messages keep theirs: what ends a question changes it."""
+    harness = await open_ingress_harness(database)
+    asked = await ask(harness, "ask_person", QUESTION)
+    await show(harness, asked, "31")
+    old, new = harness.address(), harness.address("moved")
+    await harness.receive(RoomMigrated(key="moved", old=old, new=new))
+    find = find_shown_in(harness.database)
+    assert await find(approval_event_id(asked.id), new.encode()) == ShownMessage(platform_id="31")

@@ -90,15 +90,26 @@ class DraftHarness:
             yield found
             stop.set()
 
-    async def deliver_final_text(self, drafts: Drafts, text: str, message: str = "msg_1") -> Outcome:
+    async def deliver_final_text(
+        self, drafts: Drafts, text: str, message: str = "msg_1", *, target: Address = ROOM
+    ) -> Outcome:
         """Bring the final text of a message."""
-        return await self._deliver(drafts, EventType.MESSAGE_COMPLETED, Part(text=text, message=message))
+        part = Part(text=text, message=message)
+        return await self._deliver(drafts, EventType.MESSAGE_COMPLETED, part, target=target)
 
     async def deliver_turn_end(self, drafts: Drafts, text: str, *, delivery: str = "dlv_9") -> Outcome:
         """Bring the words with which a turn ended early."""
         return await self._deliver(drafts, EventType.TURN_FAILED, Part(text=text), delivery)
 
-    async def _deliver(self, drafts: Drafts, kind: EventType, part: Part, delivery: str = "dlv_1") -> Outcome:
+    async def _deliver(
+        self,
+        drafts: Drafts,
+        kind: EventType,
+        part: Part,
+        delivery: str = "dlv_1",
+        *,
+        target: Address = ROOM,
+    ) -> Outcome:
         sink = ChatSink(
             {"chn_1": self.bot()}.get, claim=drafts.claim, claim_unfinished=drafts.claim_unfinished
         )
@@ -111,7 +122,7 @@ class DraftHarness:
                 event_time=datetime(2026, 1, 2, tzinfo=UTC),
                 conversation="cnv_1",
                 kind="chat",
-                target=ROOM.encode(),
+                target=target.encode(),
                 part=0,
                 body=encode_part(part),
                 attempt=1,

@@ -1,0 +1,74 @@
+"""What is on the way to a room that gets a new id: replies, reactions, and drafts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from channels.message import RoomKind, RoomMigrated
+from delivery.chat import draft_store
+from delivery.database.engine import Database
+from delivery.database.tables import deliveries
+from delivery.deliveries.part import decode_part
+from delivery.events.event import Event, EventType
+from draft_harness import ROOM, open_draft_harness
+from gateway.conversations.notices import post_notice
+from gateway.ingress.room_changes import move_room
+from ingress_harness import IngressHarness, open_ingress_harness
+
+NEW = "moved"
+
+
+async def queue_messages(harness: IngressHarness) -> None:
+    """Queue a reply to message 5 and a reaction to it, which the platform has not accepted yet."""
+    group: dict[str, Any] = {"room": RoomKind.GROUP}
+    await harness.send_message("clean up", platform_id="5", mentions_bot=True, **group)
+    conversation = await harness.get_conversation()
+    address = harness.address()
+    reaction = {"name": "👍", "platform_id": "5", "channel": address.channel, "room": address.room}
+    async with harness.transactions.begin("notice") as tx:
+        await post_notice(tx, conversation.id, "the reply", reply_to="5")
+        tx.emit(Event.now(EventType.MESSAGE_REACTED, conversation.id, reaction))
+
+
+@pytest.mark.parametrize("keeps_messages", [False, True])
+async def test_what_waits_names_no_message_of_a_group_whose_numbers_are_new(
+    database: Database, *, keeps_messages: bool
+) -> None:
+    """A supergroup has other numbers: what waits is a reply to no message, and reacts to none."""
+    harness = await open_ingress_harness(database)
+    await queue_messages(harness)
+    moved = {"old": harness.address(), "new": harness.address(NEW)}
+    await harness.receive(RoomMigrated(key="9", **moved, keeps_messages=keeps_messages))
+    async with harness.database.read() as connection:
+        rows = await connection.execute(
+            select(deliveries.c.body, deliveries.c.state).order_by(deliveries.c.position.desc()).limit(2)
+        )
+        (reaction, reaction_state), (reply, reply_state) = [(decode_part(row[0]), row[1]) for row in rows]
+    assert (reply.text, reply_state) == ("the reply", "pending")
+    assert reply.reply_to == ("5" if keeps_messages else None)
+    assert reaction.reply_to == "5"
+    assert reaction_state == ("pending" if keeps_messages else "suppressed")
+
+
+async def test_a_draft_of_a_room_that_moved_becomes_the_reply(tmp_path: Path) -> None:
+    """Its message keeps its id: the final text edits it under the room's new id, and nothing is sent."""
+    async with open_draft_harness(tmp_path) as harness:
+        new = replace(ROOM, room=NEW)
+        async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as shown:
+            assert shown is not None
+            shown.show_text("msg_1", "Hel")
+            await harness.channel.until(lambda: bool(harness.visible_texts))
+            harness.channel.rooms[NEW] = harness.channel.rooms.pop(ROOM.room)
+            async with harness.database.begin() as connection:
+                await move_room(connection, "acc_1", RoomMigrated(key="9", old=ROOM, new=new))
+                await draft_store.end_write(connection, "msg_1", new.encode())  # else waited for, for 3 s
+            calls = len(harness.platform_calls)
+            shown.show_text("msg_1", "Hello, th")
+            await harness.deliver_final_text(drafts, "Hello, there.", target=new)
+        assert harness.channel.texts(NEW) == ["Hello, there."]
+        assert harness.platform_calls[calls:] == ["edit"]
