@@ -26,22 +26,22 @@ MUTANTS: tuple[Mutant, ...] = (
     # Approvals and tool calls
     Mutant(
         name="the approval digest leaves the arguments out",
-        file="gateway/conversations/approvals.py",
+        file="gateway/conversations/call_binding.py",
         old="[tool, args, sandbox_fingerprint, *",
         new="[tool, sandbox_fingerprint, *",
         tests=("tests/unit/turns/test_approval_digest.py",),
     ),
     Mutant(
         name="the digest is not compared at the call",
-        file="gateway/tools/executor.py",
-        old="one.digest == digest and ",
-        new="",
+        file="gateway/tools/call_approvals.py",
+        old="return covers(approval, call, fingerprint, target, await self._file(call))",
+        new="return True",
         tests=(_TOOL_CALLS,),
     ),
     Mutant(
         name="a call that needs an approval runs without one",
         file="gateway/tools/executor.py",
-        old="if await self._waits_for_person(name, args, call, typed_by_asker=typed_by_asker):",
+        old="if standing is not Standing.FREE:",
         new="if False:",
         tests=(_TOOL_CALLS,),
     ),

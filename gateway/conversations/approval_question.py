@@ -26,7 +26,8 @@ _VARIATION_SELECTORS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0), range(0x
 class CallTarget:
     """Where a tool call would run; None: the name is unknown or there is none.
 
-    `address` is what a tool sends a request to, from the gateway.
+    `address` is what a tool sends a request to, from the gateway. `definition` is a hash of what the author
+    of a tool states about it; it is not shown.
     """
 
     workspace: str | None = None
@@ -34,6 +35,7 @@ class CallTarget:
     provider: str | None = None
     network: str | None = None
     address: str | None = None
+    definition: str | None = None
 
 
 def render_question(

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +14,8 @@ from gateway.agents.client_request import ClientRequest
 from gateway.agents.port import ApprovalDecision, PendingToolCall
 from gateway.conversations.approval_question import CallTarget, render_call
 from gateway.conversations.approver_rules import DecisionContext, may_decide, refusal_text, same_room
-from gateway.conversations.file_change import FileChange
+from gateway.conversations.call_binding import CallTargets, covers, digest_of, unknown_target
+from gateway.conversations.file_change import PresentFile
 from gateway.conversations.message_ids import approval_event_id
 from gateway.conversations.questions import (
     ANSWERED,
@@ -30,7 +28,6 @@ from gateway.conversations.questions import (
     render_request,
     requested_event,
 )
-from gateway.environments.environment import Environment
 from gateway.store.accounts import accounts
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as store
@@ -39,22 +36,6 @@ from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 
 CALL_CHANGED = "The call was changed after this approval, so it is needed again."
-
-
-CallTargets = Callable[[PendingToolCall], CallTarget]
-"""Returns where a call would run."""
-
-FindAddress = Callable[[PendingToolCall], str | None]
-"""Returns the address that a call would send a request to, if it is a tool that does."""
-
-
-PreviewChanges = Callable[[Sequence[PendingToolCall]], Awaitable[Mapping[str, FileChange]]]
-"""Returns how calls would change files, by their ids; a call that changes none is left out."""
-
-
-async def no_previews(_calls: Sequence[PendingToolCall]) -> Mapping[str, FileChange]:
-    """Return no changes: the questions show all arguments."""
-    return {}
 
 
 class AlreadyDecided(Exception):
@@ -81,53 +62,6 @@ class NotAllowed(Exception):
     """The rule of the channel does not let this person decide."""
 
 
-def call_digest(
-    tool: str, args: Mapping[str, Any], sandbox_fingerprint: str, address: str | None = None
-) -> str:
-    """Return the hash that binds a decision to one exact call in one sandbox configuration.
-
-    `address`: what the call sends a request to, from the gateway.
-    """
-    bound = [tool, args, sandbox_fingerprint, *([address] if address is not None else [])]
-    exact = json.dumps(bound, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(exact.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def call_target(environment: Environment, name: str = "") -> CallTarget:
-    """Return where a call would run; `name` is what the agent calls the workspace."""
-    network = environment.config.network
-    allowed = [*network.allow_domains, *network.allow_cidrs]
-    return CallTarget(
-        workspace=name or environment.workspace,
-        sandbox=environment.sandbox_record,
-        provider=environment.provider,
-        network=f"{network.mode}: {', '.join(allowed)}" if allowed else str(network.mode),
-    )
-
-
-def call_targets(environments: Mapping[str, Environment], default: Environment) -> CallTargets:
-    """Return a function that finds the target of a call by the workspace it names."""
-    names = {environment.workspace: name for name, environment in environments.items()}
-
-    def find(call: PendingToolCall) -> CallTarget:
-        name = call.args.get("workspace")
-        if len(environments) > 1 and isinstance(name, str) and name in environments:
-            return call_target(environments[name], name)
-        return call_target(default, names.get(default.workspace, ""))
-
-    return find
-
-
-def with_addresses(targets: CallTargets, address: FindAddress) -> CallTargets:
-    """Return the function with the addresses of calls that send requests."""
-    return lambda call: replace(targets(call), address=address(call))
-
-
-def unknown_target(_call: PendingToolCall) -> CallTarget:
-    """Return a target without names, for callers that have no environments."""
-    return CallTarget()
-
-
 async def request(
     tx: Transaction,
     turn: Turn,
@@ -135,42 +69,55 @@ async def request(
     sandbox_fingerprint: str,
     *,
     targets: CallTargets = unknown_target,
-    changes: Mapping[str, FileChange] = MappingProxyType({}),
-    reason: str = "",
+    files: Mapping[str, PresentFile] = MappingProxyType({}),
     usage: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Create an approval for each of these calls and emit `approval.requested` with its question.
 
-    An approval of a call that has changed since becomes void. `changes` are the changes of files that calls
-    would make, by the ids of the calls. `usage` is the turn's.
+    An approval of a call that has changed since becomes void. `files` are those that calls would change, by
+    the ids of the calls. `usage` is the turn's. The ids of the approvals have the order of the calls.
     """
     earlier = {
         one.call: one for one in await store.list_for_turn(tx.connection, turn.id) if one.state != "void"
     }
     new = [call for call in calls if call.id not in earlier or earlier[call.id].state == "approved"]
-    for call in client_calls(new, ClientRequest.parse(turn.request).tool_names):
-        target = targets(call)
-        digest = call_digest(call.name, call.args, sandbox_fingerprint, target.address)
+    asked = client_calls(new, ClientRequest.parse(turn.request).tool_names)
+    for call, new_approval in zip(asked, sorted(new_id("apr") for _ in asked), strict=True):
+        target, file = targets(call), files.get(call.id)
         approved = earlier.get(call.id)
         if approved is not None:
-            if approved.digest == digest:
+            if covers(approved, call, sandbox_fingerprint, target, file):
                 continue
             await store.void(tx.connection, approved.id)
         approval = Approval(
-            id=new_id("apr"),
+            id=new_approval,
             account=turn.account,
             conversation=turn.conversation,
             turn=turn.id,
             call=call.id,
             tool=call.name,
             args=call.args,
-            command=render_request(call, target, changes.get(call.id)),
-            digest=digest,
+            command=render_request(call, target, file.change if file is not None else None),
+            digest=digest_of(call, sandbox_fingerprint, target, file),
             usage=usage,
             created_at=utc_now(),
         )
         await store.insert_approval(tx.connection, approval)
-        tx.emit(requested_event(approval, reason or (CALL_CHANGED if approved is not None else "")))
+        tx.emit(requested_event(approval, _why_again(approved, call, target, file)))
+
+
+def _why_again(
+    approved: Approval | None, call: PendingToolCall, target: CallTarget, file: PresentFile | None
+) -> str:
+    """Return why an approval is needed again; empty for one that was not given yet."""
+    if approved is None:
+        return ""
+    if (approved.tool, approved.args) != (call.name, call.args):
+        return CALL_CHANGED
+    further = "the file or " if file is not None else ""
+    if target.address is not None or target.definition is not None:
+        further = "the tool's address, description or arguments, or "
+    return f"After this approval {further}the sandbox was changed, so it is needed again."
 
 
 def decisions_by_call(approvals: Iterable[Approval]) -> dict[str, ApprovalDecision]:

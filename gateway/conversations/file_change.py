@@ -20,6 +20,17 @@ class FileChange:
     after: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentFile:
+    """The file that a call would change, as the question about the call shows it.
+
+    `state`: a hash of its content, or `missing`. `change` is None if no diff can be shown.
+    """
+
+    state: str
+    change: FileChange | None = None
+
+
 class _Entry(NamedTuple):
     """A line with its sign, and how many old and new lines stand before it."""
 

@@ -1,21 +1,16 @@
-"""Approvals of calls whose sandbox or address was changed since: void, and requested again."""
+"""Approvals of calls that would now do something else: void, and requested again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from delivery.deliveries.transactions import Transaction
+from delivery.database.engine import Connection
 from gateway.agents.port import PendingToolCall
-from gateway.conversations.approvals import CallTargets, call_digest, request, unknown_target
-from gateway.conversations.file_change import FileChange
+from gateway.conversations.call_binding import CallTargets, covers, is_asked_too_often, unknown_target
+from gateway.conversations.file_change import PresentFile
 from gateway.store.turns import turn_steps
 from gateway.store.turns.approvals import Approval
-from gateway.store.turns.turns import Turn
-
-SANDBOX_CHANGED = (
-    "The sandbox was changed, or the address of the tool, after this approval, so it is needed again."
-)
 
 CanRun = Callable[[PendingToolCall], bool]
 """Returns whether a call would run; one that is refused is not asked about again."""
@@ -31,41 +26,36 @@ def pending_calls(approvals: Iterable[Approval]) -> list[PendingToolCall]:
     return [PendingToolCall(id=one.call, name=one.tool, args=one.args) for one in approvals]
 
 
-async def list_outdated(
-    tx: Transaction,
-    approvals: Sequence[Approval],
-    sandbox_fingerprint: str,
-    targets: CallTargets = unknown_target,
-    can_run: CanRun = may_run,
+async def list_unused(
+    connection: Connection, approvals: Sequence[Approval], can_run: CanRun = may_run
 ) -> list[Approval]:
-    """Return approvals of calls that did not run yet and would now run, or send a request, elsewhere."""
+    """Return the approvals of calls that would run and did not begin yet, in the order of the calls."""
     return [
         approval
         for approval, call in zip(approvals, pending_calls(approvals), strict=True)
         if approval.state == "approved"
         and can_run(call)
-        and approval.digest
-        != call_digest(approval.tool, approval.args, sandbox_fingerprint, targets(call).address)
-        and await turn_steps.get(tx.connection, approval.turn, approval.call) is None
+        and await turn_steps.get(connection, approval.turn, approval.call) is None
     ]
 
 
-async def request_again(
-    tx: Transaction,
-    turn: Turn,
-    outdated: Iterable[Approval],
+def list_outdated(
+    unused: Sequence[Approval],
     sandbox_fingerprint: str,
-    *,
     targets: CallTargets = unknown_target,
-    changes: Mapping[str, FileChange] = MappingProxyType({}),
-) -> None:
-    """Void approvals and request new ones for the same calls."""
-    await request(
-        tx,
-        turn,
-        pending_calls(outdated),
-        sandbox_fingerprint,
-        targets=targets,
-        changes=changes,
-        reason=SANDBOX_CHANGED,
-    )
+    *,
+    files: Mapping[str, PresentFile] = MappingProxyType({}),
+    asked: Iterable[Approval] = (),
+) -> list[Approval]:
+    """Return those of unused approvals whose call would now run elsewhere, or do something else.
+
+    `files` are those that the calls would change. `asked` are all approvals of the turn: a call that was
+    asked about too often is left out, and is refused when it is made.
+    """
+    earlier = list(asked)
+    return [
+        approval
+        for approval, call in zip(unused, pending_calls(unused), strict=True)
+        if not covers(approval, call, sandbox_fingerprint, targets(call), files.get(call.id))
+        and not is_asked_too_often(earlier, call.id)
+    ]

@@ -15,13 +15,10 @@ from channels.message import StepState, ToolStep
 from delivery.deliveries.transactions import Transaction
 from delivery.events.event import Event, EventType
 from gateway.agents.port import PendingToolCall, ToolResult, Tools, ToolSpec
-from gateway.conversations.approvals import call_digest
 from gateway.conversations.approver_rules import may_approve_own_turn
-from gateway.conversations.file_change import FileChange
-from gateway.conversations.questions import ANSWERED
-from gateway.environments.fingerprint import fingerprint_all
+from gateway.conversations.file_change import PresentFile
 from gateway.files.attachments import FetchedAttachments
-from gateway.store.turns import approvals, turn_steps
+from gateway.store.turns import turn_steps
 from gateway.store.turns.turn_steps import StepRow
 from gateway.tools.builtin.ask_person import ask_person
 from gateway.tools.builtin.async_status import async_status
@@ -32,7 +29,8 @@ from gateway.tools.builtin.load_skill import load_skill
 from gateway.tools.builtin.memory import memory_delete, memory_search, memory_write
 from gateway.tools.builtin.schedules import schedule_create, schedule_delete, schedule_list
 from gateway.tools.builtin.services import service
-from gateway.tools.change_previews import preview_change
+from gateway.tools.call_approvals import REASONS, CallApprovals, Standing
+from gateway.tools.change_previews import ChangePreviews
 from gateway.tools.configuration import TurnConfiguration
 from gateway.tools.files.edit import edit
 from gateway.tools.files.file_operations import FILE_OPERATIONS
@@ -123,6 +121,9 @@ class ToolExecutor(Tools):
         }
         self._tools = {**(external or {}), **self._tools}
         self._contexts = contexts
+        self._approvals = CallApprovals(
+            context, address=self.call_address, definition=self.call_definition, file=self._present_file
+        )
 
     @cached_property
     def _specs(self) -> Sequence[ToolSpec]:
@@ -147,19 +148,17 @@ class ToolExecutor(Tools):
         decided = await self._hooks.before_tool(name, args, call)
         if decided.denied is not None:
             return False  # the call returns the reason
-        return await self._waits_for_person(
-            name, decided.call.args or {}, call, typed_by_asker=typed_by_asker
-        )
+        pending = PendingToolCall(id=call, name=name, args=decided.call.args or {})
+        return await self._standing(pending, typed_by_asker=typed_by_asker) is Standing.WAITS
 
-    async def _waits_for_person(
-        self, name: str, args: Mapping[str, Any], call: str, *, typed_by_asker: bool
-    ) -> bool:
-        tool = self._tools.get(name)
-        if tool is None or not self._mode_requires_approval(tool, args, typed_by_asker=typed_by_asker):
-            return False
+    async def _standing(self, call: PendingToolCall, *, typed_by_asker: bool) -> Standing:
+        """Return whether a call may run without a further decision of a person."""
+        tool = self._tools.get(call.name)
+        if tool is None or not self._mode_requires_approval(tool, call.args, typed_by_asker=typed_by_asker):
+            return Standing.FREE
         if typed_by_asker and not tool.asks_person and await self._asker_may_approve():
-            return False
-        return await self._get_step(call) is None and not await self._is_approved(name, args, call)
+            return Standing.FREE
+        return Standing.FREE if await self._get_step(call.id) else await self._approvals.standing(call)
 
     def _mode_requires_approval(self, tool: Tool, args: Mapping[str, Any], *, typed_by_asker: bool) -> bool:
         """Return whether the permission mode of the call's workspace requires an approval.
@@ -181,6 +180,11 @@ class ToolExecutor(Tools):
         tool = self._tools.get(call.name)
         return tool.address(call.args) if tool is not None and tool.address is not None else None
 
+    def call_definition(self, call: PendingToolCall) -> str | None:
+        """Return a hash of what the author of a call's tool states about it, if that can change."""
+        tool = self._tools.get(call.name)
+        return tool.definition if tool is not None else None
+
     def can_run(self, call: PendingToolCall) -> bool:
         """Return whether there is such a tool and the call's arguments fit it: others fail without effect."""
         tool = self._tools.get(call.name)
@@ -200,13 +204,23 @@ class ToolExecutor(Tools):
         tool = self._tools.get(call.name)
         return tool.as_question(self._context, call) if tool is not None and tool.as_question else call
 
-    async def preview_changes(self, calls: Sequence[PendingToolCall]) -> Mapping[str, FileChange]:
-        """Return how calls would change files that can be read at once; others are left out."""
-        found = {call.id: await self._preview(call) for call in calls if call.name in self._tools}
-        return {call: change for call, change in found.items() if change is not None}
+    async def preview_changes(
+        self, calls: Sequence[PendingToolCall], *, start: bool = False
+    ) -> Mapping[str, PresentFile]:
+        """Return the files that calls would change one after the other, of those that can be read.
 
-    async def _preview(self, call: PendingToolCall) -> FileChange | None:
-        return await preview_change(self._tools[call.name], call, self._context, self._validate)
+        With `start` sandboxes are started to read them.
+        """
+        previews = ChangePreviews(context=self._context, validate=self._validate, start=start)
+        found = {
+            call.id: await previews.of(self._tools[call.name], call)
+            for call in calls
+            if call.name in self._tools
+        }
+        return {call: file for call, file in found.items() if file is not None}
+
+    async def _present_file(self, call: PendingToolCall) -> PresentFile | None:
+        return (await self.preview_changes([call], start=True)).get(call.id)
 
     async def _asker_may_approve(self) -> bool:
         """Return whether the person who started the turn may approve its commands by typing them."""
@@ -215,29 +229,10 @@ class ToolExecutor(Tools):
                 self._approves_own = await may_approve_own_turn(connection, self._context.turn)
         return self._approves_own
 
-    async def _is_approved(self, name: str, args: Mapping[str, Any], call: str) -> bool:
-        async with self._context.jobs.read() as connection:
-            found = await approvals.list_for_turn(connection, self._context.turn.id)
-        digest = call_digest(
-            name,
-            args,
-            fingerprint_all(self._context.environments, self._context.environment),
-            self.call_address(PendingToolCall(id=call, name=name, args=args)),
-        )
-        return any(
-            one.call == call and (one.state == ANSWERED or (one.digest == digest and one.state == "approved"))
-            for one in found
-        )
-
-    async def _get_answer(self, call: str) -> str | None:
-        async with self._context.jobs.read() as connection:
-            found = await approvals.list_for_turn(connection, self._context.turn.id)
-        return next((one.comment for one in found if one.call == call and one.state == ANSWERED), None)
-
     async def _answered_tool(self, name: str, call: str) -> Tool | None:
         """Return the tool of a question that a person has answered, although it is not offered any more."""
         tool = TOOLS.get(name)
-        is_answered = tool is not None and tool.asks_person and await self._get_answer(call) is not None
+        is_answered = tool is not None and tool.asks_person and await self._approvals.answer(call) is not None
         return tool if is_answered else None
 
     def _files_of(self, call: str) -> FetchedAttachments:
@@ -258,11 +253,12 @@ class ToolExecutor(Tools):
         decided = await self._hooks.before_tool(name, args, call)
         args = decided.call.args or {}
         if decided.denied is not None:
-            if earlier is None:
-                await self._begin_step(call, name, args)
-            return await self._end_step(call, name, denied_result(decided.denied))
-        if await self._waits_for_person(name, args, call, typed_by_asker=typed_by_asker):
-            return ToolResult(ok=False, content="a person must approve this call before it can run")
+            return await self._refuse(call, name, args, denied_result(decided.denied))
+        pending = PendingToolCall(id=call, name=name, args=args)
+        standing = await self._standing(pending, typed_by_asker=typed_by_asker)
+        if standing is not Standing.FREE:
+            refused = ToolResult(ok=False, content=REASONS[standing])
+            return refused if standing is Standing.WAITS else await self._refuse(call, name, args, refused)
         if earlier is not None and not await self._may_repeat(tool, args, call):
             return await self._end_step(call, name, interrupted_result(args, self._context.interruption))
         if earlier is None:
@@ -272,6 +268,12 @@ class ToolExecutor(Tools):
         result = await self._run_tool(tool, args, call, typed_by_asker=typed_by_asker)
         result = await self._hooks.after_tool(name, args, call, result)
         self._show_step(replace(step, state=StepState.DONE if result.ok else StepState.FAILED))
+        return await self._end_step(call, name, result)
+
+    async def _refuse(self, call: str, name: str, args: Mapping[str, Any], result: ToolResult) -> ToolResult:
+        """Record a call that is not executed."""
+        if await self._get_step(call) is None:
+            await self._begin_step(call, name, args)
         return await self._end_step(call, name, result)
 
     async def _ensure_current(self, call: str) -> None:
@@ -324,7 +326,7 @@ class ToolExecutor(Tools):
             if objection and not typed_by_asker:
                 return ToolResult(ok=False, content=objection)
             if tool.asks_person:
-                answer = await self._get_answer(call)
+                answer = await self._approvals.answer(call)
                 context = replace(context, answer=answer, answer_files=self._files_of(call))
             if tool.uses_workspace:
                 trees, environments = context.files.trees, context.environments

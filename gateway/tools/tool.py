@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -145,6 +147,8 @@ class Tool:
     """Whether it works in a workspace; with several workspaces a call names one."""
     address: Callable[[Mapping[str, Any]], str] | None = None
     """Returns what a call sends a request to, for the question whether it may."""
+    definition: str | None = None
+    """A hash of what its author states about it, if that can change while a call waits (`definition_of`)."""
     validate: Callable[[Mapping[str, Any], Mapping[str, Any]], None] | None = None
     """Raises InvalidArguments for arguments that do not match the schema; None: `validate_arguments`."""
 
@@ -168,6 +172,13 @@ class Tool:
 def fixed(spec: ToolSpec) -> Callable[[ToolContext], ToolSpec]:
     """Return a tool's `spec` if it is the same in every context. The same object is encoded only once."""
     return lambda _context: spec
+
+
+def definition_of(spec: ToolSpec, *further: object) -> str:
+    """Return a hash of what a tool's author states about it; `further` values decide what it does."""
+    stated = [spec.name, spec.description, spec.schema, *map(repr, further)]
+    exact = json.dumps(stated, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(exact.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def str_argument(args: Mapping[str, Any], name: str, *, required: bool = True) -> str:

@@ -29,7 +29,8 @@ from gateway.agents.port import (
     TurnInput,
 )
 from gateway.agents.registry import check_continues
-from gateway.conversations import approvals, outdated_approvals
+from gateway.conversations import approvals, call_binding, outdated_approvals
+from gateway.conversations.file_change import PresentFile
 from gateway.conversations.message_ids import completed_event_id, message_id
 from gateway.conversations.notices import post_notice
 from gateway.environments.environment import Environment
@@ -83,9 +84,9 @@ class TurnAttempt:
         self._partial_text: list[str] = []
         self._steered: list[str] | None = None
         self._sandbox_fingerprint = ""
-        self._call_targets: approvals.CallTargets = approvals.unknown_target
+        self._call_targets: call_binding.CallTargets = call_binding.unknown_target
         self._input_text: Callable[[Turn], str] = lambda turn: turn.input
-        self._preview_changes: approvals.PreviewChanges = approvals.no_previews
+        self._preview_changes: call_binding.PreviewChanges = call_binding.no_previews
         self._can_run: outdated_approvals.CanRun = outdated_approvals.may_run
         self._changed_calls: Callable[[Sequence[PendingToolCall]], Sequence[PendingToolCall]] = tuple
         self._save_files: Callable[[], Awaitable[str | None]] | None = None
@@ -157,7 +158,7 @@ class TurnAttempt:
     def set_environments(self, environments: Mapping[str, Environment], default: Environment) -> None:
         """Set the environments that approvals are bound to and that their questions show."""
         self._sandbox_fingerprint = fingerprint_all(environments, default)
-        self._call_targets = approvals.call_targets(environments, default)
+        self._call_targets = call_binding.call_targets(environments, default)
 
     def set_input_text(self, render: Callable[[Turn], str]) -> None:
         """Set the function that returns a turn's input as the agent gets it."""
@@ -167,7 +168,9 @@ class TurnAttempt:
         """Set the tools: they know how calls would change files and what they call, for questions."""
         self._preview_changes = tools.preview_changes
         self._changed_calls, self._can_run = tools.changed_calls, tools.can_run
-        self._call_targets = approvals.with_addresses(self._call_targets, tools.call_address)
+        self._call_targets = call_binding.with_addresses(
+            self._call_targets, tools.call_address, tools.call_definition
+        )
 
     def set_file_saver(self, save: Callable[[], Awaitable[str | None]]) -> None:
         """Set the function that saves the files of the turn's sandboxes; it returns why it could not."""
@@ -182,26 +185,31 @@ class TurnAttempt:
                 await self._file_collector.trees.keep(self.turn)
 
     async def renew_approvals(self, decided: Sequence[Approval]) -> bool:
-        """Request approvals again if the sandbox was changed since; returns whether the turn waits again."""
+        """Request approvals again whose calls would do something else; returns whether the turn waits."""
         if not any(approval.state == "approved" for approval in decided):
             return False
-        changes = await self._preview_changes(outdated_approvals.pending_calls(decided))
-        async with self.begin("turn.pause") as tx:
-            outdated = await outdated_approvals.list_outdated(
-                tx, decided, self._sandbox_fingerprint, self._call_targets, self._can_run
-            )
-            if outdated:
-                await outdated_approvals.request_again(
-                    tx,
-                    self.turn,
-                    outdated,
-                    self._sandbox_fingerprint,
-                    targets=self._call_targets,
-                    changes=changes,
-                )
+        async with self._transactions.database.read() as connection:
+            unused = await outdated_approvals.list_unused(connection, decided, self._can_run)
+        files = await self._preview_changes(outdated_approvals.pending_calls(unused), start=True)
+        outdated = outdated_approvals.list_outdated(
+            unused, self._sandbox_fingerprint, self._call_targets, files=files, asked=decided
+        )
+        if outdated:
+            async with self.begin("turn.pause") as tx:
+                await self._request(tx, outdated_approvals.pending_calls(outdated), files)
                 checkpoint = self.turn.paused or b""
                 await turns.pause(tx.connection, self.turn, fence=self._fence, state=checkpoint)
         return bool(outdated)
+
+    async def _request(
+        self,
+        tx: Transaction,
+        calls: Sequence[PendingToolCall],
+        files: Mapping[str, PresentFile],
+        usage: Mapping[str, Any] | None = None,
+    ) -> None:
+        about: Any = {"targets": self._call_targets, "files": files, "usage": usage or {}}
+        await approvals.request(tx, self.turn, calls, self._sandbox_fingerprint, **about)
 
     async def take_steering(self) -> Sequence[str]:
         """Merge the messages that steer this turn into it and return all of them, in order."""
@@ -316,18 +324,10 @@ class TurnAttempt:
 
     async def _pause(self, required: ApprovalRequired) -> None:
         calls = self._changed_calls(required.calls)
-        changes = await self._preview_changes(calls)
+        files = await self._preview_changes(calls)
         async with self.begin("turn.pause") as tx:
             await turns.pause(tx.connection, self.turn, fence=self._fence, state=required.state)
-            await approvals.request(
-                tx,
-                self.turn,
-                calls,
-                self._sandbox_fingerprint,
-                targets=self._call_targets,
-                changes=changes,
-                usage=asdict(required.usage),
-            )
+            await self._request(tx, calls, files, asdict(required.usage))
             await report_held_up_jobs(tx, self.turn.conversation, self.list_files)
 
     async def _finish(self, finished: Finished) -> None:

@@ -17,7 +17,7 @@ from gateway.agents.installed_calls import TimeLimitReached, await_installed
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.tools.approval_rules import rule_needs_approval
 from gateway.tools.external_tools import MAX_NAME, tool_name
-from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext, fixed
+from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext, definition_of, fixed
 
 log = structlog.get_logger(__name__)
 
@@ -122,6 +122,7 @@ def function_tool(name: str, function: object) -> Tool:
         idempotent=rules.repeatable,
         validate=validate,
         uses_workspace=False,
+        definition=definition_of(spec),
         jobs=rules.jobs,
     )
 

@@ -18,7 +18,15 @@ from gateway.tools.external.requests import (
     plain_text,
     url_part,
 )
-from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext, check_argument_names, fixed
+from gateway.tools.tool import (
+    InvalidArguments,
+    JobCalls,
+    Tool,
+    ToolContext,
+    check_argument_names,
+    definition_of,
+    fixed,
+)
 
 _QUERY_METHODS = frozenset({"GET", "DELETE"})
 
@@ -69,6 +77,7 @@ def _to_tool(name: str, config: HttpToolConfig, requests: RequestSession) -> Too
         validate=lambda schema, args: _validate(config, schema, args),
         uses_workspace=False,
         address=lambda args: _address(config, args),
+        definition=definition_of(spec),
         jobs=JobCalls() if config.is_async else None,
     )
 

@@ -21,7 +21,15 @@ from gateway.tools.external.requests import (
     url_part,
 )
 from gateway.tools.external_tools import tool_name
-from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext, check_argument_names, fixed
+from gateway.tools.tool import (
+    InvalidArguments,
+    JobCalls,
+    Tool,
+    ToolContext,
+    check_argument_names,
+    definition_of,
+    fixed,
+)
 
 _REPEATABLE = frozenset({"GET"})
 
@@ -82,6 +90,7 @@ class _Call:
             validate=self._validate,
             uses_workspace=False,
             address=self._address,
+            definition=definition_of(spec),
             jobs=JobCalls() if config.is_async else None,
         )
 

@@ -29,7 +29,7 @@ from gateway.records.tools.http_requests import ToolParameters
 from gateway.tools.approval_rules import commands_need_approval
 from gateway.tools.builtin.bash import check_command, start_job, to_response
 from gateway.tools.external_tools import ExternalTools, OpenExternalTools
-from gateway.tools.tool import Tool, ToolContext, check_argument_names, fixed
+from gateway.tools.tool import Tool, ToolContext, check_argument_names, definition_of, fixed
 from sandbox.errors import SandboxError
 from sandbox.model import ExecRequest
 
@@ -159,5 +159,6 @@ def _to_tool(name: str, config: ScriptConfig, opened: ToolContext) -> Tool:
         is_available=lambda context: (
             context.environment == opened.environment and not context.environment.files_only
         ),
+        definition=definition_of(spec, config.command()),
         validate=check_argument_names,
     )

@@ -44,7 +44,7 @@ from gateway.tools.mcp.server import (
 from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.tools.mcp.stdio_server import StdioMcpServer
 from gateway.tools.mcp.turn_sign_ins import TurnSignIns, open_turn_sign_ins
-from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext, fixed
+from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext, definition_of, fixed
 
 log = structlog.get_logger(__name__)
 
@@ -189,7 +189,7 @@ class McpTools:
         known = self._lists.get(key)
         if known is not None and known.digest != digest:
             known = None
-        if known is not None and config.command and self._clock() - known.listed_at < LIST_SECONDS:
+        if known is not None and config.command and self._is_recent(known, context):
             return known.offer
         if self._is_resting((*key, digest)):
             failure = self._resting[(*key, digest)]
@@ -208,6 +208,10 @@ class McpTools:
         if len(self._lists) > MAX_LISTS:
             self._lists.popitem(last=False)
         return offer
+
+    def _is_recent(self, known: _KnownList, context: ToolContext) -> bool:
+        """Return whether a list can be used again. An approved call is compared with the present list."""
+        return context.turn.paused is None and self._clock() - known.listed_at < LIST_SECONDS
 
     def _is_resting(self, request: tuple[object, ...]) -> bool:
         failure = self._resting.get(request)
@@ -356,6 +360,7 @@ def _to_tool(offered: str, spec: McpToolSpec, opened: _OpenServer, offer: McpOff
         validate=_validate,
         uses_workspace=False,
         address=lambda _args: config.url or config.command or "",
+        definition=definition_of(shown),
         jobs=JobCalls(after=config.background_after, server=opened.name) if config.may_be_job else None,
     )
 

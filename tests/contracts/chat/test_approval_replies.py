@@ -15,8 +15,9 @@ from delivery.database.tables import deliveries
 from delivery.events.event import Event, EventType
 from gateway.agents.port import PendingToolCall
 from gateway.conversations import approvals, outdated_approvals
-from gateway.conversations.approvals import AlreadyDecided, call_digest
+from gateway.conversations.approvals import AlreadyDecided
 from gateway.conversations.approver_rules import ApproverRule, may_approve_own_turn
+from gateway.conversations.call_binding import call_digest
 from gateway.store.conversations import conversations
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as store
@@ -235,9 +236,10 @@ async def test_an_approval_for_a_sandbox_that_changed_is_requested_again(harness
     (turn,) = await harness.list_open_turns()
     async with harness.transactions.begin("turn.pause") as entry:
         all_asked = await store.list_for_turn(entry.connection, turn.id)
-        assert await outdated_approvals.list_outdated(entry, all_asked, "before") == []
-        outdated = await outdated_approvals.list_outdated(entry, all_asked, "after")
-        await outdated_approvals.request_again(entry, turn, outdated, "after")
+        unused = await outdated_approvals.list_unused(entry.connection, all_asked)
+        assert outdated_approvals.list_outdated(unused, "before") == []
+        outdated = outdated_approvals.list_outdated(unused, "after")
+        await approvals.request(entry, turn, outdated_approvals.pending_calls(outdated), "after")
     old, new = await _approvals_of(harness, turn)
     assert (old.state, new.state) == ("void", "pending")
     assert new.digest == call_digest(CALL.name, CALL.args, "after")

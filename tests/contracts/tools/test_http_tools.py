@@ -16,8 +16,9 @@ from delivery.database.engine import Database
 from egress.policy import EgressPolicy
 from gateway.agents.port import PendingToolCall
 from gateway.conversations.approval_question import CallTarget
-from gateway.conversations.approvals import CallTargets, request, with_addresses
-from gateway.conversations.outdated_approvals import list_outdated
+from gateway.conversations.approvals import request
+from gateway.conversations.call_binding import CallTargets, with_addresses
+from gateway.conversations.outdated_approvals import list_outdated, list_unused
 from gateway.conversations.questions import render_request
 from gateway.environments.fingerprint import fingerprint_all
 from gateway.records.errors import InvalidRecord
@@ -209,17 +210,19 @@ async def test_an_approval_ends_when_the_address_changes(
     turn = await harness.add_turn(running=True)
     call = PendingToolCall(id="call-1", name="look", args={"bird": "ada"})
     async with agent.tools(turn) as tools:
-        await _approve(harness, turn, call, with_addresses(lambda _call: CallTarget(), tools.call_address))
+        targets = with_addresses(lambda _call: CallTarget(), tools.call_address, tools.call_definition)
+        await _approve(harness, turn, call, targets)
         assert not await tools.needs_approval("look", call.args, call=call.id)
     await agent.configure(look=http_tool(f"{service.url}/others/{{bird}}", approval="always"))
     async with agent.tools(turn) as tools:
         assert await tools.needs_approval("look", call.args, call=call.id)
         refused = await tools.call("look", call.args, call=call.id)
-        targets = with_addresses(lambda _call: CallTarget(), tools.call_address)
+        targets = with_addresses(lambda _call: CallTarget(), tools.call_address, tools.call_definition)
         async with harness.transactions.begin("test") as tx:
             decided = await approvals.list_for_turn(tx.connection, turn.id)
             fingerprint = await _fingerprint(harness, turn)
-            outdated = await list_outdated(tx, decided, fingerprint, targets)
+            unused = await list_unused(tx.connection, decided)
+            outdated = list_outdated(unused, fingerprint, targets)
     assert not refused.ok
     assert service.seen == []
     assert [one.call for one in outdated] == [call.id]

@@ -13,7 +13,8 @@ import pytest
 from delivery.database.engine import Database
 from delivery.events.event import new_id
 from gateway.agents.port import PendingToolCall
-from gateway.conversations.approvals import call_digest, request
+from gateway.conversations.approvals import request
+from gateway.conversations.call_binding import call_digest
 from gateway.environments.fingerprint import fingerprint
 from gateway.store.turns import approvals, turn_steps
 from gateway.store.turns.approvals import Approval

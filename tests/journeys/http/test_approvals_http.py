@@ -159,20 +159,43 @@ def change_files(body: dict[str, Any]) -> ScriptedTurn:
     return ScriptedTurn(calls=calls)
 
 
+NOTES = "/accounts/me/workspaces/default/files/notes.txt"
+
+
+async def _put_notes(process: GatewayProcess, text: str) -> None:
+    async with process.http() as session, session.put(NOTES, data=text.encode()) as stored:
+        assert stored.status < 300
+
+
 async def test_a_change_of_a_file_is_asked_as_a_diff(tmp_path: Path) -> None:
-    """The question has the changed lines of the present file; a new file is shown as a whole."""
+    """The question has the changed lines of the present file; a new file is shown as a whole.
+
+    A file that changes before the decisions is asked about again, with what the call would change now.
+    """
     async with model_gateway(tmp_path / "data", change_files) as (process, _server):
-        async with process.http() as session:
-            path = "/accounts/me/workspaces/default/files/notes.txt"
-            async with session.put(path, data=b"one\ntwo\nthree\n") as stored:
-                assert stored.status < 300
+        await _put_notes(process, "one\ntwo\nthree\n")
         queued = await start_turn(process, "change the notes")
         events = await events_until(process, queued["conversationId"], "approval.requested", 3)
         edit, write, new = (asked["question"] for asked in of_kind(events, "approval.requested"))
         assert "    @@ -1,3 +1,3 @@\n     one\n    -two\n    +TWO\n     three\n" in edit
         assert "    @@ -1,3 +1,4 @@\n    +zero\n     one\n" in write
+        assert "    -TWO\n    +two\n" in write, "the second call finds what the first one wrote"
         assert "changes to the present file" not in new
         assert "    fresh" in new
+        await _put_notes(process, "one\ntwo\nfour\n")
+        for one in of_kind(events, "approval.requested"):
+            await call(process, "POST", f"/approvals/{one['approval']}", decision="approve")
+        conversation = queued["conversationId"]
+        events = await events_until(process, conversation, "approval.requested", 5)
+        edit, write = of_kind(events, "approval.requested")[3:]
+        assert "     one\n    -two\n    +TWO\n     four\n" in edit["question"]
+        assert "the file or the sandbox was changed" in edit["reason"]
+        assert "    -four\n    +two\n    +three\n" in write["question"]
+        for one in (edit, write):
+            await call(process, "POST", f"/approvals/{one['approval']}", decision="approve")
+        await events_until(process, conversation, "turn.completed")
+        async with process.http() as session, session.get(NOTES) as stored:
+            assert await stored.text() == "zero\none\ntwo\nthree\n"
 
 
 def ask_who_wants_what(body: dict[str, Any]) -> ScriptedTurn:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.conversations.approvals import call_digest
+from gateway.conversations.call_binding import call_digest
 
 APPROVED = ("write", {"path": "a.txt", "content": "hi"}, "sandbox")
 
