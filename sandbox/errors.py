@@ -2,7 +2,8 @@
 
     SandboxError               remedy    meaning
     ├── SandboxGone            retry     the sandbox no longer exists: create a new one and repeat once
-    │   └── CommandInterrupted give_up   the same, and the command had begun: it is not repeated
+    │   ├── CommandInterrupted give_up   the same, and the command had begun: it is not repeated
+    │   └── SandboxOutdated    retry     it exists as its record no longer describes it: replace it
     ├── ProviderUnreachable    retry     the provider does not answer
     │   └── OutcomeUnknown     retry     the same, and the command may have run: it is not repeated
     ├── SandboxBusy            retry     the sandbox is in use by another call or replica
@@ -45,6 +46,13 @@ class CommandInterrupted(SandboxGone):
     """The sandbox ended while the command ran: check what the command did before you repeat it."""
 
     remedy = "give_up"
+
+
+class SandboxOutdated(SandboxGone):
+    """The sandbox exists, but was made with other settings than its record has now.
+
+    It must not be replaced while something runs in it: with `SandboxSpec.as_created` it is used as it is.
+    """
 
 
 class ProviderUnreachable(SandboxError):

@@ -181,7 +181,8 @@ class Provider(Protocol):
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return an existing sandbox, created by any process; raises SandboxGone if there is none.
 
-        It may be gone too if the spec describes another one; not with `spec.as_created`.
+        Raises SandboxOutdated, and changes nothing, if it was made by another spec and could only be changed
+        by what ends its jobs. With `spec.as_created` it is returned as it was made.
         """
 
     @abstractmethod

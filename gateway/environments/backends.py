@@ -89,6 +89,7 @@ async def open_backends(
             checkpoint=backing.fault_points.checkpoint,
             clock=utc_now,
             starting=FairGate(backing.settings.pool(backing.settings.sandbox.starts)).hold,
+            count_jobs=reservations.count_jobs,
         )
         pools[name] = Pool(backend)
         missing_runtimes[name] = plugin.missing_runtimes(

@@ -33,6 +33,11 @@ class SqlReservations(ReservationStore):
         async with self._transactions.database.read() as connection:
             return await sandboxes.get(connection, label)
 
+    async def count_jobs(self, row: Reservation) -> int:
+        """Return how many jobs run in the sandbox of a row."""
+        async with self._transactions.database.read() as connection:
+            return len(await sandboxes.list_running_jobs(connection, row))
+
     async def add(self, row: Reservation) -> bool:
         """Insert a row; False when the label has one."""
         async with self._transactions.begin("sandbox.reserve") as tx:

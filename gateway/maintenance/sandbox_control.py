@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -19,6 +19,7 @@ from gateway.environments.resolver import EnvironmentResolver
 from gateway.jobs.settlement import JobSettlement
 from gateway.maintenance.sandbox_passes import ReaperPasses
 from gateway.store import sandboxes as store
+from gateway.store.accounts import records
 from gateway.store.job_state import JobReason
 from gateway.store.turns import jobs as job_store
 from sandbox.errors import ProviderRefused, SandboxError, SandboxGone
@@ -38,9 +39,17 @@ PATIENCE = 5.0
 """Seconds to wait for a sandbox in use whose record was deleted."""
 SWEEP_PATIENCE = 60.0
 """Seconds that a person who asked for a sweep waits for its two parts each; what has not ended goes on."""
+OUTDATED_SECONDS = 5.0
+"""Seconds within which a provider says whether a sandbox has the settings of its record."""
 LOCK_RETENTION = timedelta(days=1)
 LEASE_NAME = "sandboxes"
 _KEY_LENGTH = 26
+
+
+def _is_older(row: Reservation, changed_at: Mapping[str, datetime]) -> bool:
+    """Return whether the instance of a row was made before its record was changed."""
+    changed = changed_at.get(row.owner.record or "")
+    return row.made_at is not None and (changed is None or changed > row.made_at)
 
 
 def sandbox_id(label: str) -> str:
@@ -84,6 +93,41 @@ class SandboxControl:
         async with self._database.read() as connection:
             row = await store.get(connection, self._label(sandbox))
         return row if row is not None and row.owner.account == account else None
+
+    async def count_waiting_jobs(self, account: str, rows: Sequence[Reservation]) -> Mapping[str, int]:
+        """Return, by label, how many running jobs a change of the sandbox's record waits for, unless none."""
+        async with self._database.read() as connection:
+            running = await store.count_running_jobs(connection, account)
+            found = await records.list_by_kind(connection, account, "sandbox")
+        changed_at = {record.id: record.updated_at for record in found}
+        candidates = {
+            row.label: jobs
+            for row in rows
+            if (jobs := running.get((row.provider, row.sandbox or ""))) and _is_older(row, changed_at)
+        }
+        outdated = await asyncio.gather(*(self._is_outdated(row) for row in rows if row.label in candidates))
+        asked = [row.label for row in rows if row.label in candidates]
+        return {label: candidates[label] for label, yes in zip(asked, outdated, strict=True) if yes}
+
+    async def _is_outdated(self, row: Reservation) -> bool:
+        """Return whether a sandbox has other settings than its record; a provider that fails counts as yes.
+
+        A record that now describes another sandbox, which the next command gets, waits for nothing.
+        """
+        try:
+            environment = await self._environment_of(row)
+            spec = environment.spec
+            if (environment.provider, spec.persistent) != (
+                row.provider,
+                row.persistent,
+            ) or row.sandbox is None:
+                return False
+            async with asyncio.timeout(OUTDATED_SECONDS):
+                return await self._pool(row.provider).backend.is_outdated(row.sandbox, spec)
+        except SandboxGone:
+            return False
+        except (SandboxError, TimeoutError):
+            return True
 
     async def run_command(self, row: Reservation, command: ExecRequest) -> ExecResult:
         """Run a command in a sandbox, waking it; raises SandboxError."""

@@ -120,6 +120,14 @@ async def list_running_jobs(connection: Connection, row: Reservation) -> Sequenc
     return [str(found.id) for found in await connection.execute(running)]
 
 
+async def count_running_jobs(connection: Connection, account: str) -> Mapping[tuple[str, str], int]:
+    """Return how many jobs of an account run, by provider and the provider's id of the sandbox."""
+    place = (jobs.c.provider, jobs.c.sandbox)
+    query = select(*place, func.count()).where(jobs.c.account == account, jobs.c.state == "running")
+    found = (await connection.execute(query.group_by(*place))).all()
+    return {(str(provider), str(sandbox)): int(number) for provider, sandbox, number in found}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockRow:
     """The current holder of a lock, which may have died without releasing it."""

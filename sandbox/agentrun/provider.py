@@ -28,6 +28,7 @@ from sandbox.errors import (
     ProviderRefused,
     ProviderUnreachable,
     SandboxGone,
+    SandboxOutdated,
     repeatable,
 )
 from sandbox.exec.background_jobs import CompletionCallback
@@ -94,12 +95,12 @@ class AgentRunProvider(Provider):
         return await self._open(found[0], spec)
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
-        """Return an existing sandbox; raises SandboxGone."""
+        """Return an existing sandbox; raises SandboxGone, SandboxOutdated."""
         template = self._check(spec)
         if not _ID.fullmatch(sandbox_id):
             raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
         if (await self._api.get(sandbox_id)).template != template and not spec.as_created:
-            raise SandboxGone("the sandbox was made with another template")
+            raise SandboxOutdated("the sandbox was made with another template")
         return await self._open(sandbox_id, spec)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:

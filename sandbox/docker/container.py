@@ -197,6 +197,15 @@ def bodies(
     )
 
 
+def network_of(details: Mapping[str, Any]) -> Network:
+    """Return the network mode that an existing container was made for, whatever its record says now."""
+    if any(one.get("Destination") == FORWARDER for one in details.get("Mounts") or ()):
+        return Network.RESTRICTED
+    is_kept = KEEPER_LABEL in (details["Config"].get("Labels") or {})
+    is_open = is_kept or details["HostConfig"]["NetworkMode"] != "none"
+    return Network.ALLOW_ALL if is_open else Network.DENY_ALL
+
+
 def account_cgroup(account: str, driver: str) -> str:
     """Return the control group of an account's containers; empty: the engine's own for all.
 

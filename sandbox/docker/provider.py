@@ -21,9 +21,9 @@ from sandbox.docker.network_keeper import prepare_network
 from sandbox.docker.sandbox import ContainerHandle, DockerSandbox
 from sandbox.docker.seccomp_profile import profile
 from sandbox.docker.settings import DockerSettings
-from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxGone
+from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxGone, SandboxOutdated
 from sandbox.exec.scripts import program
-from sandbox.model import SandboxId, SandboxSpec
+from sandbox.model import Network, SandboxId, SandboxSpec
 from sandbox.port import Provider, ProviderContext, Sandbox
 from sandbox.workspaces.local_files import write_durably
 from sandbox.workspaces.removal import remove_tree
@@ -63,16 +63,30 @@ class DockerProvider(Provider):
         return self._sandbox(sandbox_id, spec, details)
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
-        """Return a sandbox created by any process; raises SandboxGone if its configuration has changed."""
+        """Return a sandbox created by any process; raises SandboxOutdated if its settings have changed."""
         if not spec.as_created:
             container.validate_spec(spec, self._defaults.settings)
         if not container.is_container_id(sandbox_id):
             raise SandboxGone(f"{sandbox_id!r} is not a sandbox of this provider")
         details = await self._engine.inspect(sandbox_id)
-        if not spec.as_created and not (await self._bodies(sandbox_id, spec)).fits(details):
-            raise SandboxGone("the sandbox was made with another configuration")
+        if spec.as_created:
+            return self._as_created(sandbox_id, spec, details)
+        if not (await self._bodies(sandbox_id, spec)).fits(details):
+            raise SandboxOutdated("the sandbox was made with another configuration")
         self._context.open_sockets(sandbox_id, spec)
         return self._sandbox(sandbox_id, spec, details)
+
+    def _as_created(self, sandbox_id: SandboxId, spec: SandboxSpec, details: Mapping[str, Any]) -> Sandbox:
+        """Return a sandbox in the network that it was made for; its proxy has the lists of the record now.
+
+        A record that allows everything has no lists: a proxy that is open keeps the earlier ones.
+        """
+        made = replace(spec, network=container.network_of(details))
+        if made.network is Network.RESTRICTED and spec.network is Network.ALLOW_ALL:
+            self._context.callbacks.open(sandbox_id)
+        else:
+            self._context.open_sockets(sandbox_id, made)
+        return self._sandbox(sandbox_id, made, details)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
         """Remove the container with its files and its HOME; the workspace stays. Idempotent."""
@@ -188,7 +202,11 @@ class DockerProvider(Provider):
         image = {name: value for name, _, value in entries}
         return DockerSandbox(
             ContainerHandle(
-                engine=self._engine, defaults=self._defaults, sandbox_id=sandbox_id, spec=spec, image=image
+                engine=self._engine,
+                defaults=self._defaults,
+                sandbox_id=sandbox_id,
+                spec=spec,
+                image=image,
             )
         )
 

@@ -67,7 +67,7 @@ class HostProvider(Provider):
         if spec.workspace is not None:
             spec.workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._host.context.checkpoint("sandbox.create")
-        sandbox.apply_limits()
+        sandbox.set_limits()
         if not paths.label.exists():
             write_durably(paths.label, spec.label.encode("utf-8", "surrogatepass"))
 
@@ -77,9 +77,12 @@ class HostProvider(Provider):
         paths = self._paths(sandbox_id)
         if not paths.label.exists():
             raise SandboxGone
-        self._host.context.open_sockets(sandbox_id, spec)
         sandbox = self._sandbox(sandbox_id, spec, paths)
         await shielded_call(self._host.context.executor, sandbox.apply_limits)
+        if spec.as_created and spec.network is Network.ALLOW_ALL:
+            self._host.context.callbacks.open(sandbox_id)  # the proxy of a job that began with a restriction
+        else:
+            self._host.context.open_sockets(sandbox_id, spec)
         return sandbox
 
     async def destroy(self, sandbox_id: SandboxId) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from sandbox.errors import FeatureUnsupported, ProviderRefused, SandboxGone, UnsafePath
+from sandbox.errors import FeatureUnsupported, ProviderRefused, SandboxGone, SandboxOutdated, UnsafePath
 from sandbox.exec.shielded import shielded_call, shielded_outcome
 from sandbox.host import home_snapshot
 from sandbox.host.isolation.cgroups import SandboxCgroups
@@ -59,12 +59,21 @@ class HostSandbox(Sandbox):
         self._starts = CommandStarts(host.context.starts)
         self._quota = quota_of(spec, host.settings.workspace_bytes)
 
-    def apply_limits(self) -> None:
-        """Create the control groups and write the limits of the spec, in a thread.
-
-        The kernel changes control groups under one lock, and may make a caller wait for tens of milliseconds.
-        """
+    def set_limits(self) -> None:
+        """Create the control groups and write the limits of the spec, whatever runs, in a thread."""
         self._cgroups.apply_limits(self._spec)
+
+    def apply_limits(self) -> None:
+        """Create the control groups and write the limits of the spec, in a thread; raises SandboxOutdated.
+
+        A limit that is lowered could end a running job, so the job keeps those that it began with. The kernel
+        changes control groups under one lock, and may make a caller wait for tens of milliseconds.
+        """
+        if self._jobs.count_running() and self._cgroups.would_lower(self._spec):
+            if self._spec.as_created:
+                return
+            raise SandboxOutdated("a job runs in it with higher limits")
+        self.set_limits()
 
     async def run(self, command: ExecRequest) -> ExecResult:
         """Run a script in new namespaces; none of its processes is left afterwards."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sandbox.errors import ProviderRefused, SandboxGone
+from sandbox.errors import ProviderRefused, SandboxGone, SandboxOutdated
 from sandbox.kubernetes.api import ClusterApi
 from sandbox.kubernetes.errors import ObjectConflict
 from sandbox.kubernetes.objects import (
@@ -65,7 +65,7 @@ class AgentSandboxes(SandboxBackend):
             await self._api.delete(objects.ref.path(SANDBOXES))
         elif not objects.fit(found):
             if not create:
-                raise SandboxGone("the sandbox was made with another configuration")
+                raise SandboxOutdated("the sandbox was made with another configuration")
             await self._reconfigure(objects, found)
         elif found["spec"].get("operatingMode", RUNNING) != RUNNING:
             await self._pods.apply_policy(objects)

@@ -34,6 +34,9 @@ CONTROLLER_GROUP = "agents.x-k8s.io/v1beta1"
 MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "dovecote"
 SANDBOX_LABEL = "dovecote.dev/sandbox"
 LABEL, CONFIG_DIGEST = "dovecote.dev/label", "dovecote.dev/config"
+NETWORK_MODE = "dovecote.dev/network"
+"""The annotation of a pod with the network mode that it was made for."""
+
 SELECTOR = f"{MANAGED_BY}={MANAGER},{SANDBOX_LABEL}"
 
 _INIT_SCRIPT = "trap 'exit 0' TERM INT; while :; do sleep 2147483647 & wait $!; done"
@@ -215,8 +218,12 @@ class SandboxObjects:
         if self.spec.persistent:
             spec["volumes"] = [*volumes, *spec["volumes"]]
         spec["activeDeadlineSeconds"] = int(self.spec.max_lifetime) + _LIFETIME_MARGIN
-        metadata = self.metadata(self.ref.name, **{CONFIG_DIGEST: self.config_digest})
+        metadata = self.metadata(self.ref.name, **self._made_for())
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def _made_for(self) -> dict[str, str]:
+        """Return the annotations that say which description a pod has."""
+        return {CONFIG_DIGEST: self.config_digest, NETWORK_MODE: str(self.spec.network)}
 
     def sandbox(self, now: datetime) -> dict[str, Any]:
         """Return the Sandbox object of the agent-sandbox controller."""
@@ -238,7 +245,7 @@ class SandboxObjects:
 
     def pod_template(self) -> dict[str, Any]:
         """Return the pod as a Sandbox describes it."""
-        annotations = {LABEL: self.spec.label, CONFIG_DIGEST: self.config_digest}
+        annotations = {LABEL: self.spec.label, **self._made_for()}
         return {"metadata": {"labels": self.labels, "annotations": annotations}, "spec": self._pod_spec()}
 
     def shutdown_time(self, now: datetime, seconds: float = 0.0) -> str:

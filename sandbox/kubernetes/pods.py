@@ -14,16 +14,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxGone
+from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxGone, SandboxOutdated
 from sandbox.kubernetes.api import ClusterApi
 from sandbox.kubernetes.errors import ObjectConflict
 from sandbox.kubernetes.network_policies import network_policy
 from sandbox.kubernetes.objects import (
     CLAIMS,
+    NETWORK_MODE,
     PODS,
     POLICIES,
     SandboxObjects,
     SandboxRef,
+    annotation,
     collection,
     conditions,
     is_ending,
@@ -104,10 +106,14 @@ class Pause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodIdentity:
-    """A running pod, and what holds the sandbox's files: its claim, or the pod itself. Both are uids."""
+    """A running pod, and what holds the sandbox's files: its claim, or the pod itself. Both are uids.
+
+    `network` is the network mode that the pod was made for; empty if the pod does not say.
+    """
 
     pod: str
     files: str
+    network: str = ""
 
 
 class SandboxBackend(Protocol):
@@ -117,7 +123,8 @@ class SandboxBackend(Protocol):
     async def ensure_running(self, objects: SandboxObjects, *, create: bool) -> PodIdentity:
         """Return the running pod, resumed if it was suspended; with `create`, made if there is none.
 
-        Raises SandboxGone without `create` if there is no such sandbox or it has another configuration.
+        Raises SandboxGone without `create` if there is no such sandbox, SandboxOutdated if it has another
+        configuration.
         """
 
     @abstractmethod
@@ -157,7 +164,8 @@ class PlainPods(SandboxBackend):
             holder = pod if claim is None and spec.as_created else claim
         if holder is None:
             raise SandboxGone("the volume of the sandbox is gone")
-        return PodIdentity(pod=pod["metadata"]["uid"], files=holder["metadata"]["uid"])
+        network = annotation(pod, NETWORK_MODE) or ""
+        return PodIdentity(pod=pod["metadata"]["uid"], files=holder["metadata"]["uid"], network=network)
 
     async def _advance(self, objects: SandboxObjects, *, create: bool) -> Mapping[str, Any] | None:
         """Take one step towards a running pod; return it once it runs."""
@@ -165,9 +173,13 @@ class PlainPods(SandboxBackend):
         state = state_of(pod)
         if pod is None:
             await self._create(objects, create=create)
-        elif state is PodState.ENDED or not objects.fit(pod):
-            if not create and (state is not PodState.ENDED or not await self._has_claim(objects)):
-                raise SandboxGone("the pod has ended, or was made with another configuration")
+        elif state is PodState.ENDED:
+            if not create and not await self._has_claim(objects):
+                raise SandboxGone("the pod has ended")
+            await self._api.delete(objects.ref.path(PODS))
+        elif not objects.fit(pod):
+            if not create:
+                raise SandboxOutdated("the pod was made with another configuration")
             await self._api.delete(objects.ref.path(PODS))
         elif state is PodState.STARTING:
             refuse_hopeless(pod)

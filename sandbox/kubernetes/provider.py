@@ -140,7 +140,9 @@ class KubernetesProvider(Provider):
     def _sandbox(
         self, objects: SandboxObjects, backend: SandboxBackend, identity: PodIdentity
     ) -> KubernetesSandbox:
-        egress = self._open_egress(objects)
+        record, made = objects.spec.network, Network(identity.network or objects.spec.network)
+        objects = replace(objects, spec=replace(objects.spec, network=made))
+        egress = self._open_egress(objects, listed=record is not Network.ALLOW_ALL)
         variables = self._proxy_variables(objects) if egress is not None else {}
         handle = PodHandle(self._api, backend, objects, identity, egress)
         return KubernetesSandbox(handle, objects, self._callback(objects.spec), variables)
@@ -154,15 +156,19 @@ class KubernetesProvider(Provider):
     def _egress_directory(self, ref: SandboxRef) -> Path:
         return self._context.callbacks.directory(f"{ref.namespace}.{ref.name}")
 
-    def _open_egress(self, objects: SandboxObjects) -> PodEgress | None:
-        """Open the gateway's proxy for a restricted sandbox, and return the way to it."""
+    def _open_egress(self, objects: SandboxObjects, *, listed: bool) -> PodEgress | None:
+        """Open the gateway's proxy for a restricted sandbox, and return the way to it.
+
+        Without `listed` the record has no lists any more, and a proxy that is open keeps the earlier ones.
+        """
         if objects.spec.network is not Network.RESTRICTED:
             return None
         directory = self._egress_directory(objects.ref)
         directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.mkdir(exist_ok=True)
         networks = tuple(str(network) for network in allowed_networks(objects.spec))
-        self._context.egress.open(directory, replace(objects.spec, allow_cidrs=networks))
+        if listed:
+            self._context.egress.open(directory, replace(objects.spec, allow_cidrs=networks))
         return self._egress.setdefault(objects.ref, PodEgress(self._api, directory))
 
     async def _close_egress(self, ref: SandboxRef) -> None:

@@ -18,8 +18,10 @@ from sandbox.errors import (
     ProviderUnreachable,
     SandboxError,
     SandboxGone,
+    SandboxOutdated,
 )
 from sandbox.lifecycle.backend import Backend
+from sandbox.lifecycle.connector import Connector, OutdatedSandbox
 from sandbox.lifecycle.creation import (
     Claim,
     ReservationConflict,
@@ -66,6 +68,7 @@ class _OpenSandbox:
     synced: bool = False
     unsynced: bool = False
     services_restarted: bool = False
+    outdated: bool = False
     sync_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -79,6 +82,7 @@ class Pool:
         self._timeout = timeout
         self._open: dict[str, _OpenSandbox] = {}
         self._creator = SandboxCreator(backend)
+        self._connector = Connector(backend)
         self.unsaved = UnsavedSandboxes(backend.clock)
 
     async def use(
@@ -91,16 +95,19 @@ class Pool:
         FilesNotStored is raised with the result if it cannot be synced.
         """
         async with self.backend.locks.shared(request.spec.label):
-            sandbox = await self.acquire(request)
-            try:
-                return await self._run_work(request, sandbox, work, read_only=read_only)
-            except CommandInterrupted:
-                self.evict(request.spec.label)
-                raise
-            except SandboxGone:
-                self.evict(request.spec.label)
-            again = await self.acquire(request, gone=sandbox.id)
-            return await self._run_work(request, again, work, read_only=read_only)
+            with self._connector.using(request.spec.label):
+                sandbox = await self.acquire(request)
+                gone: SandboxId | None = sandbox.id
+                try:
+                    return await self._run_work(request, sandbox, work, read_only=read_only)
+                except CommandInterrupted:
+                    self.evict(request.spec.label)
+                    raise
+                except SandboxGone as error:
+                    self.evict(request.spec.label)
+                    gone = None if isinstance(error, SandboxOutdated) else gone
+                again = await self.acquire(request, gone=gone)
+                return await self._run_work(request, again, work, read_only=read_only)
 
     async def _run_work(
         self, request: SandboxRequest, sandbox: Sandbox, work: Work[Returned], *, read_only: bool
@@ -257,21 +264,33 @@ class Pool:
         self, row: Reservation, sandbox_id: SandboxId, request: SandboxRequest
     ) -> Sandbox:
         held = self._open.get(row.label)
-        if held is not None and held.spec == request.spec and held.boot == row.boot:
-            sandbox = held.sandbox
+        is_same = held is not None and held.spec == request.spec and held.boot == row.boot
+        if held is not None and is_same and not held.outdated:
+            sandbox, outdated = held.sandbox, False
         else:
-            sandbox = await self.backend.provider.connect(sandbox_id, request.spec)
+            found = await self._connector.connect(row, sandbox_id, request)
+            if isinstance(found, OutdatedSandbox):
+                self.evict(row.label)
+                return await self._recreate(found.row, request, "changed")
+            is_kept = held is not None and is_same and found.is_outdated
+            sandbox, outdated = held.sandbox if held and is_kept else found.sandbox, found.is_outdated
         if row.paused or row.active_since is None:
             if held is not None:
                 held.services_restarted = False
             row = await compare_and_set(
                 self._reservations, row, wake(row, request, self._clock()), "sandbox.wake", "woken"
             )
-        self._set_open(row, request.spec, sandbox)
+        self._set_open(row, request.spec, sandbox, outdated=outdated)
         return sandbox
 
     def _set_open(
-        self, row: Reservation, spec: SandboxSpec, sandbox: Sandbox, *, services_restarted: bool = False
+        self,
+        row: Reservation,
+        spec: SandboxSpec,
+        sandbox: Sandbox,
+        *,
+        services_restarted: bool = False,
+        outdated: bool = False,
     ) -> None:
         held = self._open.get(row.label)
         if len(self._open) >= MAX_OPEN:
@@ -288,6 +307,7 @@ class Pool:
                 touched_at=row.used_at,
                 dirty=dirty,
                 services_restarted=services_restarted,
+                outdated=outdated,
             )
 
     async def _recreate(self, row: Reservation, request: SandboxRequest, reason: str) -> Sandbox:
@@ -297,7 +317,8 @@ class Pool:
 
     async def _claim_and_create(self, row: Reservation, request: SandboxRequest, claim: Claim) -> Sandbox:
         created = await self._creator.create(row, request, claim)
-        self._set_open(created.row, request.spec, created.sandbox, services_restarted=not created.is_restored)
+        has_no_services = not created.is_restored and row.boot == 0
+        self._set_open(created.row, request.spec, created.sandbox, services_restarted=has_no_services)
         return created.sandbox
 
     def evict(self, label: str) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
+from sandbox.errors import SandboxOutdated
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest
 from sandbox.port import Feature, Provider, Sandbox
 from sandbox.testing.processes import other_process_program, processes_with
@@ -51,7 +53,10 @@ class JobContract:
 
     @needs_jobs
     async def test_a_job_is_found_after_a_change_of_its_record(self, rig: ProviderRig) -> None:
-        """A sandbox that was created with other limits, or reserved, is connected as it was created."""
+        """Connecting with other limits ends no job: the sandbox is used, or reported as outdated.
+
+        As it was created it is found in any case, and runs commands beside the job.
+        """
         spec = rig.spec(persistent=rig.reserves)
         script = "echo begun; while ! test -e go; do sleep 0.05; done; exit 5"
         async with rig.open() as provider:
@@ -59,8 +64,11 @@ class JobContract:
             await made.spawn(BackgroundJob(id="job_1", token=TOKEN, script=script))
             await wait_for_output(made, "job_1", b"begun")
         async with rig.open() as provider:
+            with suppress(SandboxOutdated):
+                await provider.connect(made.id, replace(spec, memory_mb=300))
             changed = replace(spec, memory_mb=300, persistent=False, as_created=True)
             found = await provider.connect(made.id, changed)
+            assert (await found.run(ExecRequest(script="echo here"))).stdout == b"here\n"
             assert (await found.report("job_1")).state is BackgroundJobState.RUNNING
             await found.write("go", b"")
             assert (await wait_for_job(found, "job_1")).exit_code == 5

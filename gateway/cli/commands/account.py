@@ -52,6 +52,9 @@ LOST = {
 }
 """What is lost with a record, by its kind."""
 
+WAITS = "running jobs go on with the earlier settings: the change waits for them in their sandboxes ({})"
+"""What a change of a sandbox record waits for."""
+
 
 def add_changes(app: typer.Typer, plural: str, one: str) -> None:
     """Register add and set for one kind of record."""
@@ -66,7 +69,10 @@ def add_changes(app: typer.Typer, plural: str, one: str) -> None:
         gateway: GatewayClient, name: Name, setting: Settings = None, *, as_json: Json = False
     ) -> None:
         body = {"config": parse_settings(setting or [])}
-        print_record(await gateway.patch("accounts", "me", plural, name, body=body), as_json=as_json)
+        changed = await gateway.patch("accounts", "me", plural, name, body=body)
+        print_record(changed, as_json=as_json)
+        if waiting := changed.get("waiting_jobs"):
+            print_line(WAITS.format(waiting), err=True)
 
     add_record.__doc__ = f"Create {one}."
     change_record.__doc__ = "Change fields of the config; others keep their values."

@@ -42,6 +42,7 @@ async def list_sandboxes(
         "provider id": "provider_id",
         "scope": "scope",
         "seconds": _seconds,
+        "waits for jobs": lambda row: row.get("waiting_jobs") or "",
         "used": "used_at",
     }
     print_rows(await gateway.list_all("sandboxes"), columns, as_json=as_json, empty="no live sandboxes")

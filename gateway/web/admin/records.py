@@ -143,6 +143,17 @@ class SandboxRecordResponse(RecordResponse):
     config: SandboxShape
 
 
+class SandboxChangedResponse(SandboxRecordResponse):
+    """The record of sandboxes as it was saved; `waiting_jobs`: running jobs that go on as they began.
+
+    A sandbox in which they run has the earlier settings until they have ended.
+    """
+
+    unversioned = frozenset({"waiting_jobs"})
+
+    waiting_jobs: int
+
+
 class SkillRecordResponse(RecordResponse):
     """A skill."""
 
@@ -225,11 +236,24 @@ def to_response(record: Record) -> RecordResponse | ChannelResponse:
     return _RESPONSES[record.kind].model_validate(common | {"config": config})
 
 
-def _saved_to_response(saved: SavedRecord) -> RecordResponse | ChannelResponse:
+async def _saved_to_response(call: ApiCall[Any, Any], saved: SavedRecord) -> RecordResponse | ChannelResponse:
     found = to_response(saved.record)
+    if saved.record.kind == "sandbox":
+        waiting = await _count_waiting_jobs(call, saved.record)
+        return SandboxChangedResponse(**found.model_dump(), waiting_jobs=waiting)
     if saved.record.kind == "agent":
         return AgentResponse(**found.model_dump(), webhook_secret=saved.hook_secret)
     return found
+
+
+async def _count_waiting_jobs(call: ApiCall[Any, Any], record: Record) -> int:
+    """Return how many running jobs a change of a sandbox record waits for; 0 in a process without turns."""
+    if call.context.services is None:
+        return 0
+    async with call.context.database.read() as connection:
+        rows = await sandboxes.list_for_record(connection, call.account, record.id)
+    waiting = await call.context.services.sandbox_control.count_waiting_jobs(call.account, rows)
+    return sum(waiting.values())
 
 
 def create(kind: RecordKind) -> Handler:
@@ -240,7 +264,7 @@ def create(kind: RecordKind) -> Handler:
             written = await call.context.records.create(
                 connection, call.account, kind, name=call.body.name, config=call.body.config
             )
-        return _saved_to_response(written)
+        return await _saved_to_response(call, written)
 
     return create_record
 
@@ -301,7 +325,7 @@ def update(kind: RecordKind) -> Handler:
                 revoke = await end_sign_ins(call.context, connection, written.record, kept=servers.keys())
         if revoke is not None:
             revoke()
-        return _saved_to_response(written)
+        return await _saved_to_response(call, written)
 
     return change_record
 

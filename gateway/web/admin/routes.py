@@ -280,7 +280,13 @@ ADMIN_ROUTES: tuple[ApiRoute, ...] = (
         "agent", "agents", records.AgentCreate, records.AgentRecordResponse, records.AgentResponse
     ),
     *_record_routes("workspace", "workspaces", records.WorkspaceCreate, records.WorkspaceRecordResponse),
-    *_record_routes("sandbox", "sandboxes", records.SandboxCreate, records.SandboxRecordResponse),
+    *_record_routes(
+        "sandbox",
+        "sandboxes",
+        records.SandboxCreate,
+        records.SandboxRecordResponse,
+        records.SandboxChangedResponse,
+    ),
     *_record_routes("skill", "skills", records.SkillCreate, records.SkillRecordResponse),
     *agent_files.ROUTES,
     *credentials.ROUTES,

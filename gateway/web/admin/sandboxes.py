@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -38,7 +38,10 @@ SandboxState = Literal["creating", "active", "suspended", "cold"]
 
 
 class SandboxResponse(ResponseModel):
-    """A live sandbox: its owner, its state and the seconds it was active."""
+    """A live sandbox: its owner, its state and the seconds it was active.
+
+    `waiting_jobs`: so many jobs run in it as it was made; when they have ended, its changed record counts.
+    """
 
     id: str
     name: str
@@ -54,6 +57,7 @@ class SandboxResponse(ResponseModel):
     boot: int
     seconds: float
     snapshot: bool
+    waiting_jobs: int
     made_at: datetime | None
     used_at: datetime
 
@@ -118,7 +122,13 @@ class SweepResponse(ResponseModel):
     orphans: int
 
 
-def to_response(row: Reservation, names: Mapping[str | None, str]) -> SandboxResponse:
+async def _to_responses(call: ApiCall[Any, Any], rows: Sequence[Reservation]) -> list[SandboxResponse]:
+    names = await _record_names(call)
+    waiting = await call.services.sandbox_control.count_waiting_jobs(call.account, rows)
+    return [to_response(row, names, waiting.get(row.label, 0)) for row in rows]
+
+
+def to_response(row: Reservation, names: Mapping[str | None, str], waiting_jobs: int) -> SandboxResponse:
     """Return a sandbox as a response, with the name of its record."""
     return SandboxResponse(
         id=sandbox_id(row.label),
@@ -135,6 +145,7 @@ def to_response(row: Reservation, names: Mapping[str | None, str]) -> SandboxRes
         boot=row.boot,
         seconds=round(row.seconds_at(utc_now()), 3),
         snapshot=row.snapshot is not None,
+        waiting_jobs=waiting_jobs,
         made_at=row.made_at,
         used_at=row.used_at,
     )
@@ -187,14 +198,14 @@ async def list_sandboxes(call: ApiCall[NoContent, PageQuery]) -> ListPage[Sandbo
     rows = await call.services.sandbox_control.list(
         call.account, after=call.query.after, limit=call.query.limit + 1
     )
-    names = await _record_names(call)
-    page, following = paginate([to_response(row, names) for row in rows], call.query.limit)
+    page, following = paginate(await _to_responses(call, rows), call.query.limit)
     return ListPage[SandboxResponse](items=list(page), next=following)
 
 
 async def get_sandbox(call: ApiCall[NoContent, NoContent]) -> SandboxResponse:
     """Return one sandbox."""
-    return to_response(await _require_sandbox(call), await _record_names(call))
+    (found,) = await _to_responses(call, [await _require_sandbox(call)])
+    return found
 
 
 async def run_command(call: ApiCall[RunCreate, NoContent]) -> RunResponse:
@@ -240,7 +251,8 @@ async def suspend(call: ApiCall[NoContent, NoContent]) -> SandboxResponse:
     row = await _require_sandbox(call)
     async with _translate_errors():
         await call.services.sandbox_control.suspend(row)
-    return to_response(await _require_sandbox(call), await _record_names(call))
+    (found,) = await _to_responses(call, [await _require_sandbox(call)])
+    return found
 
 
 async def delete_sandbox(call: ApiCall[NoContent, NoContent]) -> None:

@@ -178,6 +178,14 @@ class SandboxCgroups:
             if controller in self.layout:
                 self._write(self.layout.bases[controller] / self._path / file, value)
 
+    def would_lower(self, spec: SandboxSpec) -> bool:
+        """Return whether a limit of the spec is below the one that the sandbox's groups have now."""
+        return any(
+            _is_lower(value, self.layout.bases[controller] / self._path / file)
+            for controller, file, value in self.layout.files(spec)
+            if controller in self.layout
+        )
+
     def _create(self, directory: Path) -> None:
         """Create the group below its account's; that one is removed with the last sandbox, maybe just now."""
         for remaining in reversed(range(_CREATE_ATTEMPTS)):
@@ -219,6 +227,15 @@ class SandboxCgroups:
             return
         except OSError as error:
             _log.warning("sandbox.limit_failed", file=str(path), value=value, because=str(error))
+
+
+def _is_lower(value: str, file: Path) -> bool:
+    """Return whether a limit is below that in a file, whose first word is a number or `max`."""
+    try:
+        present = file.read_text(encoding="ascii").split()[0]
+    except (OSError, IndexError):
+        return False
+    return present == "max" or int(value.split(maxsplit=1)[0]) < int(present)
 
 
 def _write_limit(path: Path, value: str) -> None:

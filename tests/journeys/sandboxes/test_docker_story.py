@@ -79,6 +79,13 @@ async def deleted(session: aiohttp.ClientSession, sandbox: str) -> bool:
             await asyncio.sleep(0.05)
 
 
+async def change_record(session: aiohttp.ClientSession, **config: object) -> int:
+    """Change the sandbox record; returns for how many jobs the change waits."""
+    async with session.patch("/accounts/me/sandboxes/default", json={"config": config}) as answer:
+        assert answer.status == 200, await answer.text()
+        return int((await answer.json())["waiting_jobs"])
+
+
 async def only_job(session: aiohttp.ClientSession) -> str:
     """Return the id of the only job."""
     async with session.get("/jobs") as answer:
@@ -87,7 +94,7 @@ async def only_job(session: aiohttp.ClientSession) -> str:
 
 
 async def test_a_jobs_result_comes_home_from_a_container(process: GatewayProcess) -> None:
-    """A command answers; a job goes on while the gateway is dead by kill -9, and its result arrives."""
+    """A job goes on while the gateway is dead by kill -9 and its record is changed; its result arrives."""
     async with process.http() as session:
         assert "in /mnt/workspaces/" in (await turn(session, '!echo "in $PWD" | tee note'))["output"]
         await turn(session, "!&while ! test -e go; do sleep 0.05; done; cat note; exit 3")
@@ -95,8 +102,11 @@ async def test_a_jobs_result_comes_home_from_a_container(process: GatewayProcess
     await process.kill()
     await process.start()
     async with process.http() as session:
+        assert await change_record(session, memoryLimit=300) == 1
         await turn(session, "!touch go")
         reported = await ended(session, job)
+        (live,) = await list_sandboxes(session)
+        assert (live["boot"], live["waiting_jobs"]) == (1, 0)
     assert (reported["state"], reported["exit_code"]) == ("failed", 3)
     assert "in /mnt/workspaces/" in reported["output"]
 
