@@ -107,6 +107,11 @@ class Engine:
                 await self.before_start(self, details)
                 await _tolerate(container.start())
 
+    async def stop(self, sandbox_id: SandboxId) -> None:
+        """Stop a container, whatever `suspend` of the settings says; one that does not run is no error."""
+        with translate_errors():
+            await _tolerate(self.container(sandbox_id).stop(t=0))
+
     async def suspend(self, sandbox_id: SandboxId) -> None:
         """Stop or pause a container, as configured; one that is at rest already is no error.
 

@@ -7,9 +7,11 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import structlog
 from aiodocker.exceptions import DockerError
 
 from sandbox.docker import container
@@ -17,7 +19,7 @@ from sandbox.docker.container import LABEL, Bodies, ContainerDefaults, EngineFac
 from sandbox.docker.engine import Engine, is_not_found, open_engine
 from sandbox.docker.errors import CONFLICT, translate_errors
 from sandbox.docker.external import attach_container
-from sandbox.docker.network_keeper import prepare_network
+from sandbox.docker.network_keeper import NetworkKeepers
 from sandbox.docker.sandbox import ContainerHandle, DockerSandbox
 from sandbox.docker.seccomp_profile import profile
 from sandbox.docker.settings import DockerSettings
@@ -28,6 +30,8 @@ from sandbox.port import Provider, ProviderContext, Sandbox
 from sandbox.workspaces.local_files import write_durably
 from sandbox.workspaces.removal import remove_tree
 
+log = structlog.get_logger(__name__)
+
 _TRIES, _PAUSE = 100, 0.05
 _READABLE = 0o644
 
@@ -36,7 +40,8 @@ class DockerProvider(Provider):
     """The sandboxes of one engine."""
 
     def __init__(self, engine: Engine, defaults: ContainerDefaults, context: ProviderContext) -> None:
-        self._engine = engine
+        self._keepers = NetworkKeepers()
+        self._engine = replace(engine, before_start=self._keepers.prepare)
         self._defaults = defaults
         self._context = context
         self._engine_facts: EngineFacts | None = None
@@ -59,6 +64,7 @@ class DockerProvider(Provider):
         else:
             raise ProviderUnreachable("the removal of the container takes too long")
         self._context.checkpoint("sandbox.create")
+        await self._rejoin_network(sandbox_id, spec)
         await self._engine.ensure_running(sandbox_id)
         return self._sandbox(sandbox_id, spec, details)
 
@@ -73,6 +79,7 @@ class DockerProvider(Provider):
             return self._as_created(sandbox_id, spec, details)
         if not (await self._bodies(sandbox_id, spec)).fits(details):
             raise SandboxOutdated("the sandbox was made with another configuration")
+        await self._check_network(sandbox_id, spec)
         self._context.open_sockets(sandbox_id, spec)
         return self._sandbox(sandbox_id, spec, details)
 
@@ -87,6 +94,19 @@ class DockerProvider(Provider):
         else:
             self._context.open_sockets(sandbox_id, made)
         return self._sandbox(sandbox_id, made, details)
+
+    async def _check_network(self, sandbox_id: SandboxId, spec: SandboxSpec) -> None:
+        """Raise SandboxOutdated if a sandbox has lost its network, which only a restart gives back."""
+        if container.is_filtered(spec, self._defaults.settings):
+            await self._keepers.check(self._engine, sandbox_id)
+
+    async def _rejoin_network(self, sandbox_id: SandboxId, spec: SandboxSpec) -> None:
+        """Stop a container that has lost its network: the start that follows joins the present one."""
+        try:
+            await self._check_network(sandbox_id, spec)
+        except SandboxOutdated as error:
+            log.warning("sandbox.network_lost", sandbox=str(sandbox_id), error=str(error))
+            await self._engine.stop(sandbox_id)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
         """Remove the container with its files and its HOME; the workspace stays. Idempotent."""
@@ -207,6 +227,7 @@ class DockerProvider(Provider):
                 sandbox_id=sandbox_id,
                 spec=spec,
                 image=image,
+                check_network=partial(self._check_network, sandbox_id, spec),
             )
         )
 
@@ -219,8 +240,7 @@ async def open_provider(settings: DockerSettings, context: ProviderContext) -> A
     write_durably(defaults.forwarder, program(defaults.forwarder.name).encode())
     defaults.forwarder.chmod(_READABLE)
     async with open_engine(settings) as engine:
-        filtering = replace(engine, before_start=prepare_network)
-        yield DockerProvider(filtering, defaults, context)
+        yield DockerProvider(engine, defaults, context)
 
 
 def _chown(directory: Path, user: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import ctypes
 import os
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -60,6 +60,8 @@ class ContainerHandle:
     sandbox_id: SandboxId
     spec: SandboxSpec
     image: Mapping[str, str]
+    check_network: Callable[[], Awaitable[None]]
+    """Raises SandboxOutdated if the container has lost its network."""
 
     def exec_spec(self, argv: list[str], task: str, *, attached: bool = False, limit: int = 4096) -> ExecSpec:
         """Return how to start a process in it."""
@@ -190,6 +192,7 @@ class DockerSandbox(Sandbox):
     async def run(self, command: ExecRequest) -> ExecResult:
         """Run a script in the container; none of its processes is left afterwards."""
         self._check(command.script)
+        await self._check_network()
         limit = output_cap(command.output_limit)
         result = await run_with_quota(
             self._quota, lambda: self._handle.run(command, mode="sweep", limit=limit)
@@ -199,6 +202,11 @@ class DockerSandbox(Sandbox):
         if self._spec.persistent and self._spec.workspace is not None:
             await asyncio.to_thread(_sync, self._spec.workspace)
         return result
+
+    async def _check_network(self) -> None:
+        """Raise SandboxOutdated if the network is lost, unless the sandbox is used as it is."""
+        if not self._spec.as_created:
+            await self._handle.check_network()
 
     async def _check_not_removed(self) -> None:
         """Raise CommandInterrupted if a command was killed because its container was removed."""
@@ -218,6 +226,7 @@ class DockerSandbox(Sandbox):
     async def spawn(self, job: BackgroundJob) -> None:
         """Start a job under a supervisor of its own inside the container, once per id."""
         self._check(job.script)
+        await self._check_network()
         await self._jobs.spawn(job)
 
     async def report(self, job_id: str) -> JobReport:

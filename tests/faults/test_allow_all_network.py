@@ -16,8 +16,9 @@ import pytest
 import docker_engine
 from docker_rig import engine_rig, outside_container
 from egress.addresses import machine_addresses
+from repetitions import exhaustive
 from sandbox.docker import container
-from sandbox.errors import ProviderRefused
+from sandbox.errors import ProviderRefused, SandboxOutdated
 from sandbox.model import ExecRequest, Network
 from sandbox.port import Provider, Sandbox
 from sandbox.testing.rig import ProviderRig
@@ -170,6 +171,36 @@ async def test_the_filter_outlasts_stops_of_the_sandbox_and_of_its_keeper(tmp_pa
         assert sandbox.id in {one for one, _ in await provider.list()}
         await provider.destroy(sandbox.id)
         assert "No such container" in engine.call("GET", f"/containers/{keeper}/json")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("docker", "kill"), exhaustive("docker", "restart?t=0"), exhaustive("podman", "restart?t=0")],
+)
+async def test_a_keeper_that_ended_alone_is_noticed(kind: str, words: str, tmp_path: Path) -> None:
+    """The next command learns that the network is lost; a restart of the container gives it back, filtered.
+
+    Containers that others restarted get the rules before the next command.
+    """
+    engine = docker_engine.shared_engine(kind)
+    network = docker_engine.open_network(engine)
+    rig = engine_rig("kept", tmp_path, kind=kind, network=network)
+    async with echoes() as port, opened(rig) as (provider, sandbox):
+        keeper = container.keeper_id(sandbox.id)
+        gateway = json.loads(engine.call("GET", f"/networks/{network}"))["IPAM"]["Config"][0]["Gateway"]
+        spec = rig.spec(network=Network.ALLOW_ALL)
+        await sandbox.run(ExecRequest(script="touch /var/tmp/kept"))
+        engine.call("POST", f"/containers/{keeper}/{words}")
+        with pytest.raises(SandboxOutdated, match="network"):
+            await sandbox.run(ExecRequest(script="true"))
+        with pytest.raises(SandboxOutdated, match="network"):
+            await provider.connect(sandbox.id, spec)
+        again = await provider.create(spec)
+        found = await again.run(ExecRequest(script="ls /var/tmp; grep -c eth0 /proc/net/dev"))
+        assert found.stdout == b"kept\n1\n"
+        for name in (keeper, sandbox.id):
+            engine.call("POST", f"/containers/{name}/restart?t=0")
+        assert set((await outcomes(again, [(gateway, port)])).values()) <= REFUSED
 
 
 async def test_without_a_filter_allow_all_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,6 @@ def in_gate(values: Iterable[V], chosen: Container[V]) -> list[V | ParameterSet]
     return [value if value in chosen else exhaustive(value) for value in values]
 
 
-def exhaustive(value: object) -> ParameterSet:
-    """Return a value of a parameter that is marked as exhaustive."""
-    return pytest.param(value, marks=pytest.mark.exhaustive)
+def exhaustive(*values: object) -> ParameterSet:
+    """Return a value of a parameter, or one of each of several, that is marked as exhaustive."""
+    return pytest.param(*values, marks=pytest.mark.exhaustive)
