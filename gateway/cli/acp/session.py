@@ -22,10 +22,10 @@ from gateway.cli.acp.updates import (
 from gateway.cli.client import ApiError, GatewayClient
 from gateway.cli.errors import CommandFailed, print_error
 from gateway.cli.terminal.conversation_client import ConversationClient, Frame
+from gateway.cli.terminal.transcript import REQUEST_ENDS
 from gateway.web.stream.turn_events import TurnEnded, TurnEventReader
 
 END_TURN, CANCELLED = "end_turn", "cancelled"
-_DECIDED = frozenset({EventType.APPROVAL_RESOLVED, EventType.QUESTION_ANSWERED})
 PAGE = 500
 """Events of one request for the history."""
 
@@ -217,7 +217,7 @@ class AcpSession:
             self._start_asking(event.data)
         elif event.type is EventType.QUESTION_REQUESTED:
             await self._on_question(event)
-        elif event.type in _DECIDED and (asking := self._asked.pop(str(event.data["approval"]), None)):
+        elif event.type in REQUEST_ENDS and (asking := self._asked.pop(str(event.data["approval"]), None)):
             asking.cancel()
 
     async def _show(self, event: Event, seq: int) -> None:

@@ -16,7 +16,13 @@ from gateway.cli.errors import print_error
 from gateway.cli.printable import clean
 from gateway.cli.terminal.conversation_client import ConversationClient, MessageTooLong
 from gateway.cli.terminal.screens import ChatScreen, KeyPress, TypedLine
-from gateway.cli.terminal.transcript import ENDS, Transcript, render_decision_command, render_tool_call
+from gateway.cli.terminal.transcript import (
+    ENDS,
+    REQUEST_ENDS,
+    Transcript,
+    render_decision_command,
+    render_tool_call,
+)
 
 PIPED_AT_ONCE = 20
 """Messages of piped input that may be unanswered at a time: a conversation's queue is limited."""
@@ -255,7 +261,7 @@ class TerminalSession:
         self._screen.write(self._transcript.render(event))
         if event["type"] in {"approval.requested", "question.requested"} and event.get("turn") in self._turns:
             self._ask_approval(event)
-        if event["type"] in {"approval.resolved", "question.answered"}:
+        if event["type"] in REQUEST_ENDS:
             self._pending_approvals = [
                 one for one in self._pending_approvals if one["data"]["approval"] != about.get("approval")
             ]

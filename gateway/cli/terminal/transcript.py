@@ -16,6 +16,9 @@ Event = Mapping[str, Any]
 ENDS = frozenset({"turn.completed", "turn.failed", "turn.cancelled"})
 """The types of events that end a turn."""
 
+REQUEST_ENDS = frozenset({"approval.resolved", "approval.expired", "question.answered", "question.expired"})
+"""The types of events after which an approval or a question waits for nobody."""
+
 
 class Transcript:
     """Renders events; tracks how much of the current message was already written.
@@ -42,6 +45,8 @@ class Transcript:
                 f"? {about.get('approval')} asks to run:\n{about.get('question') or render_tool_call(about)}"
             ),
             "approval.resolved": self._resolved,
+            "approval.expired": self._expired,
+            "question.expired": self._expired,
             "question.requested": lambda about: self._line(_render_question(about)),
             "question.answered": lambda about: self._line(
                 f"  {about.get('approval')}: {about.get('answer') or 'not answered'}"
@@ -111,6 +116,9 @@ class Transcript:
 
     def _resolved(self, about: Mapping[str, Any]) -> str:
         return self._line(f"  {about.get('approval')}: {about.get('decision') or about.get('state')}")
+
+    def _expired(self, about: Mapping[str, Any]) -> str:
+        return self._line(f"  {about.get('approval')}: no longer needed, the turn has ended")
 
     def _tool_completed(self, about: Mapping[str, Any]) -> str:
         if about.get("name") == "bash" and about.get("resultId") is not None:

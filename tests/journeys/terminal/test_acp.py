@@ -265,8 +265,11 @@ async def test_tool_calls_need_a_permission(acp_gateway: AcpGateway) -> None:
     assert (results[0].status, "by-hand" in results[0].content[0].content.text) == ("completed", True)
 
 
-async def test_a_decision_elsewhere_withdraws_the_editors_question(acp_gateway: AcpGateway) -> None:
-    """`$/cancel_request` names the request that the person has not answered."""
+@pytest.mark.parametrize("reason", ["end_turn", "cancelled"])
+async def test_what_happens_elsewhere_withdraws_the_editors_question(
+    acp_gateway: AcpGateway, reason: str
+) -> None:
+    """`$/cancel_request` names the request: it was decided, or its turn was cancelled, elsewhere."""
     editor = Editor(choose=None)
     async with acp_gateway.editor(editor) as agent, asyncio.TaskGroup() as group:
         session = await acp_gateway.session(agent)
@@ -274,11 +277,15 @@ async def test_a_decision_elsewhere_withdraws_the_editors_question(acp_gateway: 
         asked = await editor.message("session/request_permission")
         approval = asked["params"]["toolCall"]["toolCallId"]
         async with acp_gateway.process.http() as http:
-            decided = await http.post(f"/approvals/{approval}", json={"decision": "approve"})
-            assert decided.status == 200, await decided.text()
+            async with http.get(f"/approvals/{approval}") as shown:
+                turn = (await shown.json())["turn"]
+            decision = (f"/approvals/{approval}", {"decision": "approve"})
+            path, body = decision if reason == "end_turn" else (f"/turns/{turn}/cancel", None)
+            async with http.post(path, json=body) as done:
+                assert done.status in (200, 202), await done.text()
         withdrawn = await editor.message("$/cancel_request")
         assert withdrawn["params"] == {"requestId": asked["id"]}
-        assert await saying == "end_turn"
+        assert await saying == reason
 
 
 async def test_a_cancelled_request_cancels_its_turn(acp_gateway: AcpGateway) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from delivery.events.event import Event, EventType
 from gateway.cli.acp.updates import UpdateEncoder
+from gateway.cli.terminal.transcript import Transcript
 from gateway.store.turn_state import TurnState
 from gateway.store.turns.turns import Turn
 from gateway.web.compat.agui.encoder import AguiEncoder
@@ -107,3 +108,10 @@ def test_an_editor_sees_delays_as_thoughts() -> None:
         "no answer; next attempt at 2026-11-30T12:00:00Z\n",
         "still starting the sandbox\n",
     ]
+
+
+def test_a_terminal_says_that_a_request_is_no_longer_needed() -> None:
+    """A person who looks at an approval or a question sees that its turn has ended."""
+    for kind in ("approval.expired", "question.expired"):
+        shown = Transcript().render({"type": kind, "data": {"approval": "apr_1", "ended": "cancelled"}})
+        assert shown == "  apr_1: no longer needed, the turn has ended\n"
