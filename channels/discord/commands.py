@@ -12,38 +12,13 @@ from typing import Any
 import discord
 from discord import app_commands
 
+from channels.inbox.commands import DESCRIPTIONS, WITH_ARGUMENTS
+
 RETIRED_COMMANDS = frozenset({"dovecote"})
 """Slash commands that an earlier version registered."""
 
 ASK_COMMAND = "ask"
 """The slash command whose text is a message for the agent."""
-
-COMMANDS = {
-    "new": "Start a new conversation",
-    "stop": "Stop what is running",
-    "retry": "Try again what failed or waits for another attempt",
-    "undo": "Take back the last exchange",
-    "status": "Show what is running",
-    "jobs": "List the background jobs, or `logs ID`, `stop ID`",
-    "approve": "Approve a waiting command",
-    "deny": "Deny a waiting command",
-    "answer": "Answer a question: its id, and the answer",
-    "queue": "Set what happens to messages during an answer: followup, collect, steer, interrupt",
-    "schedule": "Start something at a time, as in `every day 9:00 report`, or list what is scheduled",
-    "memory": "List my notes for this chat, or `delete ID`",
-    "model": "Show or select the model",
-    "compact": "Summarise what was said so far",
-    "verbose": "Show which tools run: on or off",
-    "usage": "Show what this conversation has used",
-    "link": "Join your accounts on several platforms by a code",
-    "signin": "Sign in to services that I use for you",
-    "signout": "Sign out of a service",
-    "title": "Name this conversation in lists",
-    "remind": "Remind me, as in `in 20m drink tea`",
-    "help": "Show the commands",
-}
-_WITHOUT_ARGUMENTS = {"new", "stop", "retry", "undo", "status", "compact", "usage", "signin", "help"}
-_WITH_ARGUMENTS = frozenset(COMMANDS) - _WITHOUT_ARGUMENTS
 
 _SLASH_PATTERN = re.compile(r"/(?P<name>[a-z]{1,32})(?:\s+(?P<rest>.*))?", re.DOTALL | re.IGNORECASE)
 _WORDS_PATTERN = re.compile(
@@ -59,7 +34,7 @@ def parse_slash(text: str) -> tuple[str, str] | None:
     """Return the name and arguments of a command with a slash; None for any other text."""
     found = _SLASH_PATTERN.fullmatch(text)
     name = found["name"].lower() if found else ""
-    known = name in COMMANDS or name == "start"
+    known = name in DESCRIPTIONS or name == "start"
     return (name, (found["rest"] or "").strip()) if found and known else None
 
 
@@ -96,8 +71,8 @@ def definitions() -> tuple[dict[str, Any], ...]:
     discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # voice is not used
     tree = app_commands.CommandTree(discord.Client(intents=discord.Intents(guilds=True)))
     tree.add_command(app_commands.Command(name=ASK_COMMAND, description="Ask the bot", callback=_ask))
-    for name, does in COMMANDS.items():
-        described = _with_arguments if name in _WITH_ARGUMENTS else _plain
+    for name, does in DESCRIPTIONS.items():
+        described = _with_arguments if name in WITH_ARGUMENTS else _plain
         tree.add_command(app_commands.Command(name=name, description=does, callback=described))
     return tuple(command.to_dict(tree) for command in tree.get_commands())
 

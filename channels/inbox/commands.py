@@ -1,14 +1,43 @@
-"""Parse the bot's commands in platforms without commands of their own; pure."""
+"""The bot's commands, and how they are parsed in platforms without commands of their own; pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from channels.message import Command, Message
 
-COMMANDS = frozenset(
-    {"new", "stop", "retry", "undo", "status", "jobs", "approve", "deny", "answer", "queue", "help", "start"}
-    | {"schedule", "remind", "memory", "model", "compact", "verbose", "usage", "link", "title"}
-    | {"signin", "signout"}
-)
+DESCRIPTIONS: Mapping[str, str] = {
+    "new": "Start a new conversation",
+    "stop": "Stop what is running",
+    "retry": "Try again what failed or waits for another attempt",
+    "undo": "Take back the last exchange",
+    "status": "Show what is running",
+    "jobs": "List the background jobs (logs ID, stop ID)",
+    "approve": "Approve a command that waits, by its id",
+    "deny": "Deny a command that waits, by its id",
+    "answer": "Answer a question: its id, and the answer",
+    "queue": "Set what happens to messages during an answer: followup, collect, steer, interrupt",
+    "schedule": "List what is scheduled, or start something at a time: every day 9:00 report",
+    "remind": "Remind me, as in: in 20m drink tea",
+    "memory": "List my notes for this chat, or delete one: delete ID",
+    "model": "Show or select the model",
+    "compact": "Summarise what was said so far",
+    "verbose": "Show which tools run: on or off",
+    "usage": "Show what this conversation has used",
+    "link": "Join your accounts on several platforms by a code",
+    "signin": "Sign in to services that I use for you",
+    "signout": "Sign out of a service",
+    "title": "Name this conversation in lists",
+    "help": "Show the commands",
+}
+"""The commands, each with what menus say about it: at most 100 characters, Discord's limit."""
+
+WITH_ARGUMENTS = frozenset(DESCRIPTIONS) - {
+    *("new", "stop", "retry", "undo", "status", "compact", "usage", "signin", "help")
+}
+"""The commands that can be followed by words."""
+
+COMMANDS = frozenset({*DESCRIPTIONS, "start"})
 _DECISIONS = frozenset({"approve", "deny", "answer"})
 MAX_LENGTH = 2000
 """Characters of a command; longer text is a message."""

@@ -1,36 +1,14 @@
-"""The bot's commands: their names, Telegram's menu of them, and how text is parsed; pure."""
+"""How text is parsed as a command of the bot; pure."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-MENU = {
-    "new": "Start a new conversation",
-    "stop": "Stop what is running",
-    "retry": "Try again what failed",
-    "undo": "Take back the last exchange",
-    "status": "Show what is running",
-    "jobs": "List background jobs (logs ID, stop ID)",
-    "approve": "Approve a command",
-    "deny": "Deny a command",
-    "answer": "Answer a question",
-    "queue": "Set what happens to messages during an answer",
-    "schedule": "List what is scheduled, or start something at a time",
-    "remind": "Remind me, as in: in 20m drink tea",
-    "memory": "List my notes for this chat, or: delete ID",
-    "model": "Show or select the model",
-    "compact": "Summarise what was said so far",
-    "verbose": "Show which tools run: on or off",
-    "usage": "Show what this conversation has used",
-    "link": "Join your accounts on several platforms",
-    "signin": "Sign in to services that I use for you",
-    "signout": "Sign out of a service",
-    "title": "Name this conversation in lists",
-    "help": "Show the commands",
-}
+from channels.inbox.commands import DESCRIPTIONS
+
 _ALIASES = {"start": "help"}
-_WITHOUT_ARGUMENTS = frozenset(MENU) - {"approve", "deny", "answer", "signout", "title"}
+_WITHOUT_ARGUMENTS = frozenset(DESCRIPTIONS) - {"approve", "deny", "answer", "signout", "title"}
 _SLASH = re.compile(r"/(\w{1,64})(?:@(\w{1,64}))?(?=\s|$)", re.ASCII)
 _MAX_LENGTH = 200
 """Characters of a command without a slash; longer text is a message."""
@@ -47,7 +25,7 @@ class CommandText:
     @property
     def is_known(self) -> bool:
         """Whether the bot has this command."""
-        return self.name in MENU
+        return self.name in DESCRIPTIONS
 
     @property
     def text(self) -> str:

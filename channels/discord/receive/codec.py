@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from channels.discord import commands, payloads
 from channels.discord.payloads import Bot, snowflake_time
 from channels.discord.text import parse_custom_id
+from channels.inbox.commands import DESCRIPTIONS
 from channels.inbox.text import (
     UNKNOWN_MEDIA_TYPE,
     append_cards,
@@ -265,7 +266,7 @@ def _slash_command(context: _InteractionContext) -> Message | Command | IgnoredU
     }
     given = next((option.value for option in context.data.options if isinstance(option.value, str)), "")
     words = clean(given).strip()
-    if name in commands.COMMANDS:
+    if name in DESCRIPTIONS:
         return Command(name=name, rest=words, token=context.token, **common)
     if name != commands.ASK_COMMAND or not words:
         return IgnoredUpdate(reason="an interaction of another program")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import structlog
 
 from channels.errors import ChannelError
+from channels.inbox.commands import DESCRIPTIONS
 from channels.telegram.api import Api
-from channels.telegram.commands import MENU
 
 TIMEOUT_SECONDS = 5.0
-COMMANDS = [{"command": name, "description": words} for name, words in MENU.items()]
+COMMANDS = [{"command": name, "description": words} for name, words in DESCRIPTIONS.items()]
 
 log = structlog.get_logger(__name__)
 

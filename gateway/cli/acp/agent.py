@@ -73,7 +73,8 @@ class AcpAgent:
 
     async def _new_session(self, _params: Mapping[str, Any]) -> dict[str, Any]:
         identity = f"{SESSION_PREFIX}{secrets.token_hex(8)}"
-        self._sessions[identity] = AcpSession(identity, self._gateway, self._peer, self._agent)
+        session = self._sessions[identity] = AcpSession(identity, self._gateway, self._peer, self._agent)
+        self._peer.start(session.offer_commands())
         return {"sessionId": identity}
 
     async def _load_session(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,6 +97,7 @@ class AcpAgent:
         if earlier is not None:
             earlier.leave(RpcError(INVALID_REQUEST, "the session was opened again"))
         self._sessions[identity] = session
+        self._peer.start(session.offer_commands())
         return {}
 
     async def _list_sessions(self, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from gateway.cli.acp.prompts import Prompt, PromptFile
 from gateway.cli.acp.updates import (
     Update,
     UpdateEncoder,
+    commands_update,
     decision_of,
     permission_of,
     text_update,
@@ -93,6 +94,10 @@ class AcpSession:
         """Follow the conversation from now on, and ask for its waiting approvals; raises ApiError."""
         await self._ask_waiting()
         self._start_following()
+
+    async def offer_commands(self) -> None:
+        """Send the commands for the editor's menu."""
+        await self._send(commands_update())
 
     async def close(self) -> None:
         """Cancel the prompt's turn, and follow the conversation no longer."""

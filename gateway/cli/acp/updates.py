@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from channels.inbox.commands import DESCRIPTIONS, WITH_ARGUMENTS
 from delivery.events.event import Event, EventType
 from gateway.cli.terminal.transcript import render_tool_call
 from gateway.web.stream.turn_events import (
@@ -88,6 +89,19 @@ class UpdateEncoder:
         for call in [call for call, turn in self._open_calls.items() if turn == end.turn]:
             del self._open_calls[call]
             yield _call_ended(call, "failed", reason)
+
+
+def commands_update() -> Update:
+    """Return the gateway's commands, for the editor's menu."""
+    commands: list[Update] = [
+        {
+            "name": name,
+            "description": does,
+            **({"input": {"hint": "words"}} if name in WITH_ARGUMENTS else {}),
+        }
+        for name, does in DESCRIPTIONS.items()
+    ]
+    return {"sessionUpdate": "available_commands_update", "availableCommands": commands}
 
 
 def _call_ended(call: str, status: str, output: str) -> Update:

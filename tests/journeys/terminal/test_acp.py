@@ -63,15 +63,19 @@ class Editor:
     choose: str | None = "Allow"
     updates: list[Any] = field(default_factory=list)
     asked: list[Any] = field(default_factory=list)
+    commands: dict[str, bool] = field(default_factory=dict)
     messages: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
 
     def on_connect(self, _agent: Agent) -> None:
         """Do nothing: the test has the connection."""
 
     async def session_update(self, session_id: str, update: Any, **_more: Any) -> None:
-        """Note an update."""
+        """Note an update; of the commands, which of them take words."""
         del session_id
-        self.updates.append(update)
+        if update.session_update == "available_commands_update":
+            self.commands = {one.name: one.input is not None for one in update.available_commands}
+        else:
+            self.updates.append(update)
 
     async def request_permission(
         self, session_id: str, tool_call: Any, options: Any, **_more: Any
@@ -176,11 +180,14 @@ async def test_a_prompt_is_a_turn_and_a_session_is_loaded_again(acp_gateway: Acp
         assert await say(agent, session, "my number is 7") == "end_turn"
         assert first.text() == "echo: my number is 7"
         assert first.text("user_message_chunk") == ""
+        assert (first.commands["stop"], first.commands["queue"]) == (False, True)
         with pytest.raises(RequestError, match="no session"):
             await agent.load_session(cwd="/", session_id="acp-unknown", mcp_servers=[])
     async with acp_gateway.editor(later) as agent:
         await agent.load_session(cwd="/", session_id=session, mcp_servers=[])
         assert (later.text("user_message_chunk"), later.text()) == ("my number is 7", "echo: my number is 7")
+        assert await say(agent, session, "/title Numbers") == "end_turn"
+        assert later.commands == first.commands
         assert await say(agent, session, "and mine") == "end_turn"
         assert later.text().endswith("echo: and mine")
 

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from telegram.constants import MessageType
 
+from channels.inbox.commands import DESCRIPTIONS
 from channels.message import Address, IgnoredUpdate, Message
 from channels.telegram import payloads
-from channels.telegram.commands import MENU, parse_slash, parse_words
+from channels.telegram.commands import parse_slash, parse_words
 from channels.telegram.receive import codec
 from channels.telegram.send.rendering import target
 
@@ -82,8 +83,8 @@ def test_any_text_is_read_without_fault(text: str) -> None:
 
 def test_the_menu_is_one_telegram_takes() -> None:
     """Names and descriptions keep to the limits of setMyCommands."""
-    assert all(name.isascii() and name.islower() and len(name) <= 32 for name in MENU)
-    assert all(1 <= len(words) <= 256 for words in MENU.values())
+    assert all(name.isascii() and name.islower() and len(name) <= 32 for name in DESCRIPTIONS)
+    assert all(1 <= len(words) <= 100 for words in DESCRIPTIONS.values())
 
 
 NOTICES = """

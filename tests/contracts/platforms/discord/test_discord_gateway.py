@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channels.discord import plugin
-from channels.discord.commands import COMMANDS
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
 from channels.errors import ChannelError, Unauthorized, Undeliverable
+from channels.inbox.commands import DESCRIPTIONS
 from channels.message import ButtonPress, Command, Message
 from channels.port import Connection, WebhookRequest
 from channels.receiving.session_pace import (
@@ -293,9 +293,9 @@ async def test_commands_are_registered_when_they_differ(simulator: Simulator) ->
             open_connection(plugin, simulator.settings()) as connection,
             receiving(connection, UpdateRecorder()),
         ):
-            await simulator.wait_until(lambda: len(simulator.world.commands) == len(COMMANDS) + 2)
+            await simulator.wait_until(lambda: len(simulator.world.commands) == len(DESCRIPTIONS) + 2)
             await simulator.wait_until(lambda: simulator.sessions.identified > 0)
             await simulator.say(CHAT, "hello")
         simulator.sessions.identified = 0
-    assert set(simulator.world.commands) == {"ask", *COMMANDS, "weather"}
+    assert set(simulator.world.commands) == {"ask", *DESCRIPTIONS, "weather"}
     assert sum(name == "overwrite" for name, _, _ in simulator.calls) == 1

@@ -27,6 +27,7 @@ from channels.discord.send.sender import nonce
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
 from channels.errors import NotPermitted, RateLimited, Rejected, Undeliverable
+from channels.inbox.commands import DESCRIPTIONS
 from channels.inbox.text import clean
 from channels.message import Address, Button, ButtonPress, Command, File, Reply, StatusReaction
 from channels.port import Connection
@@ -341,10 +342,10 @@ def test_registered_commands_are_compared_as_discord_gives_them_back() -> None:
     ]
     assert commands.merge_commands(given_back) is None
     changed = [{**given_back[0], "description": "else"}, *given_back[1:]]
-    assert [one["name"] for one in commands.merge_commands(changed) or []] == ["ask", *commands.COMMANDS]
+    assert [one["name"] for one in commands.merge_commands(changed) or []] == ["ask", *DESCRIPTIONS]
     assert commands.merge_commands(None) is not None
     retired = commands.merge_commands([*given_back, {"name": "dovecote"}, {"name": "weather"}]) or []
-    assert [one["name"] for one in retired] == ["ask", *commands.COMMANDS, "weather"]
+    assert [one["name"] for one in retired] == ["ask", *DESCRIPTIONS, "weather"]
     assert commands.merge_commands([{"name": 5}, "x"]) is not None
 
 
