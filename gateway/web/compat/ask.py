@@ -350,7 +350,7 @@ class SseWriter:
 
     async def comment(self, text: str) -> None:
         """Send a comment, on one line; clients that parse events ignore it; raises ClientGone."""
-        await self._write(f": {' '.join(text.split())}\n\n".encode())
+        await self._write(f": {' '.join(text.split())}\n\n".encode("utf-8", "replace"))
 
     async def send_done(self) -> None:
         """Send the mark of a stream's end; raises ClientGone."""
