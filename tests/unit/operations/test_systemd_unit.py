@@ -24,6 +24,11 @@ HIDES_PROC = {
     "RestrictNamespaces",
 }
 """Settings with which the kernel refuses sandboxes of the host provider their /proc or namespaces."""
+SANDBOX_CALLS = {
+    *("clone", "clone3", "unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "sethostname"),
+    *("prctl", "seccomp", "setrlimit", "prlimit64", "setresuid", "setresgid", "setgroups", "openat2"),
+}
+"""System calls of bubblewrap, of pasta, and of the gateway for its sandboxes."""
 
 
 def assignments(file: Path) -> list[tuple[str, str]]:
@@ -78,6 +83,33 @@ def test_it_leaves_sandboxes_their_namespaces() -> None:
     assert {name for name, _ in assignments(UNIT)} & HIDES_PROC == set()
     drop_in = {name for name, _ in assignments(SYSTEMD / "no-host-sandboxes.conf")}
     assert drop_in >= HIDES_PROC
+
+
+def test_it_permits_the_system_calls_of_sandboxes() -> None:
+    """The unit permits what bubblewrap and pasta call; `sethostname` is in none of the two sets."""
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed")
+    permitted = permitted_calls(program, *dict(assignments(UNIT))["SystemCallFilter"].split())
+    assert permitted >= SANDBOX_CALLS
+
+
+def permitted_calls(program: str, *filters: str) -> set[str]:
+    """Return the system calls of filters, which are sets with an `@`, or calls."""
+    sets = [one for one in filters if one.startswith("@")]
+    listed = subprocess.run(
+        [program, "syscall-filter", "--no-pager", *sets],
+        capture_output=True, text=True, timeout=60, check=True,
+    ).stdout  # fmt: skip
+    names = {line.strip() for line in listed.splitlines() if line.startswith("    ")}
+    further = {one for one in names if one.startswith("@") and one not in sets}
+    calls = {one for one in {*filters, *names} if one.isidentifier()}
+    return calls | (permitted_calls(program, *further) if further else set())
+
+
+def test_jobs_outlive_the_service() -> None:
+    """Only the gateway is ended: the supervisors of jobs are in its control group."""
+    assert dict(assignments(UNIT))["KillMode"] == "process"
 
 
 def test_it_starts_again_but_not_with_wrong_settings() -> None:
