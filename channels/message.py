@@ -117,6 +117,7 @@ class Message:
     a mention of the bot at its start. `edited`: it is the new content of the message `platform_id`; every
     change has its own `key`. `root` is what the thread is about, if the update has it. `above` is the thread
     in which the message begins one of its own, whose id then begins with that thread's id and a slash.
+    `includes` are messages of the room that `text` contains; those that come later have the same keys.
     """
 
     key: str
@@ -132,6 +133,7 @@ class Message:
     quoted: QuotedMessage | None = None
     root: QuotedMessage | None = None
     above: str = ""
+    includes: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

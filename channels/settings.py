@@ -125,3 +125,8 @@ class ChannelSettings(TypedModel):
         le=10_000,
         description="Messages per second the platform accepts from this bot (default: its documented limit).",
     )
+
+    def groups_in(self, room: str) -> str:
+        """Return which messages of a room are for the bot."""
+        found = self.rooms.get(room)
+        return (found.groups if found else None) or self.groups

@@ -22,17 +22,17 @@ async def _open(
     from channels.github.api import connect
     from channels.github.receive.codec import decode, is_signed, read_post
     from channels.github.receive.deliveries import WebhookDeliveries
-    from channels.github.receive.reviews import Reviews
+    from channels.github.receive.reviews import complete_review
     from channels.github.send.sender import GitHubSender
     from channels.inbox.receiver import InboxReceiver
 
     async with connect(settings, guard) as api:
         bot = await api.identify()
-        reviews = Reviews(api, settings, bot)
-        deliveries = WebhookDeliveries(api, settings, state, reviews)
+        complete = partial(complete_review, api=api, settings=settings, bot=bot)
+        deliveries = WebhookDeliveries(api, settings, state, complete)
         await deliveries.start()
         read, verify = partial(decode, channel=channel, bot=bot), partial(is_signed, settings.posting_secret)
-        receiver = InboxReceiver(deliveries, read, verify, read_post, reviews.complete)
+        receiver = InboxReceiver(deliveries, read, verify, read_post, complete)
         yield Connection(receiver=receiver, sender=GitHubSender(api, bot=bot))
 
 

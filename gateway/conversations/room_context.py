@@ -158,7 +158,8 @@ async def collect(
     left = limits.size - size_of(quoted or {})
     root = _quoted(await _unseen_root(connection, thread.conversation, message), left)
     found = await _list_earlier(connection, thread.conversation, message, limits) if thread.has_unseen else []
-    rows = [one for _position, one in found if root is None or one.platform_id != root["message"]]
+    shown_already = {root["message"] if root else None, *(one.platform_id for one in message.includes)}
+    rows = [one for _position, one in found if one.platform_id not in shown_already]
     earlier = _newest_within(rows, left - size_of(root or {}))
     files = [*(message.quoted.attachments if quoted and message.quoted else ())]
     shown = rows[len(rows) - len(earlier) :]
@@ -170,10 +171,20 @@ async def collect(
     )
 
 
-async def mark_seen(connection: Connection, conversation: Conversation, context: TurnContext) -> None:
-    """Record that a turn of the conversation got this context."""
-    if context.position is not None:
-        await room_messages.set_seen(connection, conversation.id, context.position)
+async def mark_seen(
+    connection: Connection, conversation: Conversation, context: TurnContext, message: Message | None = None
+) -> None:
+    """Record that a turn of the conversation got this context, and what its message includes.
+
+    What it includes is kept for the conversations of other threads, before it comes by itself.
+    """
+    for one in message.includes if message is not None else ():
+        await keep(connection, conversation.account, one)
+    position = context.position
+    if message is not None and message.includes:
+        position = await room_messages.get_newest(connection, message.address.destination)
+    if position is not None:
+        await room_messages.set_seen(connection, conversation.id, position)
 
 
 def merge_contexts(

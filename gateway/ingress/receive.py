@@ -253,7 +253,8 @@ class UpdateHandler:
             after_commit.submitted = await self._submissions.enqueue(
                 tx, conversation, submission, is_idle=thread.is_idle
             )
-            await room_context.mark_seen(tx.connection, conversation, before)
+            message = inbound.update if isinstance(inbound.update, Message) else None
+            await room_context.mark_seen(tx.connection, conversation, before, message)
             if not thread.is_idle and not after_commit.submitted.superseded:
                 await self._report_waiting(tx, conversation, inbound)
         except QueueFull as error:

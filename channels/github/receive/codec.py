@@ -23,6 +23,7 @@ from channels.message import (
     Address,
     Author,
     IgnoredUpdate,
+    Message,
     MessageDeleted,
     QuotedMessage,
     RoomKind,
@@ -35,6 +36,9 @@ is_signed = partial(is_hmac, header="x-hub-signature-256", prefix="sha256=")
 
 _ACTIONS = {"opened": False, "created": False, "submitted": False, "edited": True, "deleted": False}
 """The actions that bring or delete text, and whether it replaces an earlier one."""
+
+
+_LINE_COMMENT = SUBJECTS["pull_request_review_comment"]
 
 
 def read_post(headers: Mapping[str, str], body: Mapping[str, Any]) -> Any:
@@ -81,7 +85,9 @@ def _message(
     mention, body = find(clean(text.get("body")).replace("\r\n", "\n").strip())
     is_mentioned = mention or find(title)[0]
     address = replace(room, thread=thread.id, extras=_extras(about, owner, text))
-    common: dict[str, Any] = {"key": key, "address": address, "platform_id": _id(about.kind, text)}
+    number = _id(about.kind, text)
+    key = number if about is _LINE_COMMENT and payload["action"] == "created" else key
+    common: dict[str, Any] = {"key": key, "address": address, "platform_id": number}
     if payload["action"] == "deleted":
         return MessageDeleted(**common)
     moment = text.get("updated_at" if edited else "created_at") or text.get("submitted_at")
@@ -90,18 +96,23 @@ def _message(
     if title:
         return make_update(f"{title}\n\n{body}".strip(), None, common, mention=is_mentioned, edited=edited)
     above = thread._replace(root="").id if about.above and not text.get(about.above) else ""
-    body = "\n\n".join(filter(None, (body, _code(text) if above else "", *_line_comments(payload))))
-    others: dict[str, Any] = {"root": _root(about, owner, text), "above": above}
+    lines, code = tuple(_line_comments(payload, room, bot)), _code(text) if above else ""
+    body = "\n\n".join(filter(None, (body, code, *(one.text for one in lines))))
+    others: dict[str, Any] = {"root": _root(about, owner, text), "above": above, "includes": lines}
     return make_update(body, command, common, mention=is_mentioned, edited=edited, **others)
 
 
-def _line_comments(payload: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the comments of a review with their places, as `Reviews` found them."""
-    if LINE_COMMENTS in payload and payload[LINE_COMMENTS] is None:
-        yield "[the comments on lines of this review could not be read]"
+def _line_comments(payload: Mapping[str, Any], room: Address, bot: Bot) -> Iterator[Message]:
+    """Yield the comments of a review, from `complete_review`, that are not for the bot by themselves.
+
+    Each is the message of its own event, with the changed lines.
+    """
+    made = {**payload, "action": "created", LINE_COMMENTS: ()}
     for one in mappings(payload.get(LINE_COMMENTS)):
-        code, words = _code(one, clean(one.get("diff_hunk"))), clean(one.get("body"))
-        yield f"{code}\n{words}".strip()
+        found = _message(_LINE_COMMENT, {**made, "sender": one.get("user")}, one, room, key="", bot=bot)
+        if isinstance(found, Message) and not found.mentions_bot:
+            code = _code(one, clean(one.get("diff_hunk")))
+            yield replace(found, text=f"{code}\n{clean(one.get('body'))}".strip())
 
 
 def _code(text: Mapping[str, Any], change: str = "") -> str:

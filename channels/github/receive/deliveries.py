@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from channels.github.api import Api
-from channels.github.receive.reviews import Reviews
 from channels.github.settings import GitHubSettings
 from channels.github.threads import SUBJECTS
 from channels.inbox.polling import PositionFeed, load_in_order, log, or_nothing
+from channels.inbox.receiver import Complete
 from channels.inbox.text import clean, integer_id, iso_time, mapping
 from channels.port import ChannelState
 
@@ -35,11 +35,11 @@ class WebhookDeliveries(PositionFeed):
 
     position_name = "deliveries:position"
 
-    def __init__(self, api: Api, settings: GitHubSettings, state: ChannelState, reviews: Reviews) -> None:
+    def __init__(self, api: Api, settings: GitHubSettings, state: ChannelState, complete: Complete) -> None:
         super().__init__(state, settings.pause_seconds)
         self._api = api
         self._settings = settings
-        self._reviews = reviews
+        self._complete = complete
 
     async def prepare(self) -> None:
         """Tell GitHub where to post, if the gateway knows its URL."""
@@ -82,4 +82,4 @@ class WebhookDeliveries(PositionFeed):
             detail = mapping(await or_nothing(self._api.call("GET", f"{_PATH}/{{id}}", id=str(number))))
         payload = mapping(detail.get("request")).get("payload")
         found = {"id": number, "event": event, "delivery": clean(row.get("guid")), "payload": payload}
-        return await self._reviews.complete(found)
+        return mapping(await self._complete(found))

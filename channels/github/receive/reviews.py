@@ -1,4 +1,7 @@
-"""The comments on lines of a review, which GitHub sends beside its summary."""
+"""The comments on lines of a review, which GitHub sends beside its summary.
+
+A comment that is for the bot by itself, such as each where `groups` is `always`, is left to its own event.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,14 @@ from channels.errors import ChannelError
 from channels.github.api import Api, Bot
 from channels.github.settings import GitHubSettings
 from channels.github.threads import SUFFIX
-from channels.inbox.text import identifier, mapping, text_at
+from channels.inbox.text import clean, identifier, mapping, text_at
 from channels.inbox.updates import find_mention
 
 LINE_COMMENTS = "line_comments"
-"""The field of a payload that `Reviews` adds: the comments as the REST API lists them, None if unknown."""
+"""The field of a payload that `complete_review` adds: the comments as the REST API lists them."""
+
+UNREAD = "[the comments on lines of this review could not be read]"
+"""What a summary ends with if its comments are unknown."""
 
 _PATH = "/repos/{owner}/{repo}/pulls/{number}/reviews/{review}/comments?per_page=100"
 """The first hundred comments."""
@@ -23,36 +29,23 @@ _PATH = "/repos/{owner}/{repo}/pulls/{number}/reviews/{review}/comments?per_page
 log = structlog.get_logger(__name__)
 
 
-class Reviews:
-    """Reads the comments of reviews whose summaries are for the bot."""
+async def complete_review(
+    update: Mapping[str, Any], *, api: Api, settings: GitHubSettings, bot: Bot
+) -> Mapping[str, Any]:
+    """Return the event of a review's summary that is for the bot with its comments, any other one as it is.
 
-    def __init__(self, api: Api, settings: GitHubSettings, bot: Bot) -> None:
-        self._api = api
-        self._settings = settings
-        self._bot = bot
-
-    async def complete(self, update: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the event of a review with its comments, and any other one as it is.
-
-        Raises nothing: a summary whose comments cannot be read is received without them.
-        """
-        payload = mapping(update.get("payload"))
-        room, summary = text_at(payload, "repository", "full_name"), text_at(payload, "review", "body")
-        is_summary = update.get("event") == "pull_request_review" and payload.get("action") == "submitted"
-        if not is_summary or not self._is_wanted(room, summary):
-            return update
-        return {**update, "payload": {**payload, LINE_COMMENTS: await self._read(room, payload)}}
-
-    async def _read(self, room: str, payload: Mapping[str, Any]) -> Any:
-        number, review = mapping(payload.get("pull_request")).get("number"), mapping(payload.get("review"))
-        place = {"number": identifier(number), "review": identifier(review.get("id"))}
-        try:
-            return await self._api.call("GET", _PATH, room=room, **place)
-        except ChannelError as error:
-            log.warning("github.review_comments_not_read", room=room, error=str(error))
-            return None
-
-    def _is_wanted(self, room: str, summary: str) -> bool:
-        found = self._settings.rooms.get(room)
-        groups = (found.groups if found else None) or self._settings.groups
-        return groups == "always" or find_mention(summary, self._bot.slug, suffix=SUFFIX)[0]
+    Raises nothing: a summary whose comments cannot be read says so.
+    """
+    payload = mapping(update.get("payload"))
+    room, review = text_at(payload, "repository", "full_name"), mapping(payload.get("review"))
+    summary = clean(review.get("body")) if payload.get("action") == "submitted" else ""
+    if settings.groups_in(room) == "always" or not find_mention(summary, bot.slug, suffix=SUFFIX)[0]:
+        return update
+    number = identifier(mapping(payload.get("pull_request")).get("number"))
+    try:
+        rows = await api.call("GET", _PATH, room=room, number=number, review=identifier(review.get("id")))
+        changes = {LINE_COMMENTS: rows}
+    except ChannelError as error:
+        log.warning("github.review_comments_not_read", room=room, error=str(error))
+        changes = {"review": {**review, "body": f"{summary}\n\n{UNREAD}"}}
+    return {**update, "payload": {**payload, **changes}}

@@ -199,6 +199,13 @@ async def delete_before(connection: Connection, *, before: datetime) -> int:
     return await delete_batch(connection, room_messages, room_messages.c.created_at < before)
 
 
+async def get_newest(connection: Connection, room: str) -> int | None:
+    """Return the position of the newest message of a room that is kept."""
+    newest = select(func.max(room_messages.c.position)).where(room_messages.c.room == room)
+    position: int | None = (await connection.execute(newest)).scalar_one()
+    return position
+
+
 async def get_seen(connection: Connection, conversation: str) -> int | None:
     """Return the position up to which a conversation has got its room's messages; None before any context."""
     found = await connection.execute(

@@ -128,10 +128,11 @@ class IngressHarness:
         assert found is not None
         return found
 
-    async def list_open_turns(self, room: str = "room") -> list[Turn]:
-        """Return the open turns of the room's conversation, in order; none when there is no conversation."""
+    async def list_open_turns(self, room: str = "room", thread: str | None = None) -> list[Turn]:
+        """Return the open turns of the conversation there, in order; none when there is no conversation."""
         async with self.database.read() as connection:
-            found = await conversations.get_by_address(connection, self.account, self.address(room).key)
+            key = self.address(room, thread).key
+            found = await conversations.get_by_address(connection, self.account, key)
             return await turns.list_open(connection, found.id) if found else []
 
     async def start_first_turn(self) -> Turn:
