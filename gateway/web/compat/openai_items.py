@@ -42,6 +42,7 @@ _END_EVENTS = {
 """The event that ends a stream, by the response's status; OpenAI has none of its own for a cancelled one."""
 
 Item = dict[str, Any]
+MAX_KIND = 60
 CallName = Annotated[StrictStr, Field(min_length=1, max_length=200)]
 
 
@@ -221,16 +222,24 @@ _KINDS: Mapping[str, tuple[str, type[LenientRequest]]] = {
 """The prefix of an item's id, and the fields that it must have."""
 
 
-def to_kept_item(message: InputMessage, place: int) -> Item | None:
-    """Return a call of a tool, a result or reasoning as an item to keep; None for messages; raises a 422.
+MAX_KEPT_TEXT = 32_000
+"""Characters of a text in an item of another type; a longer one, such as an image, is left out."""
 
-    Images and files of a result are left out, with a line in place of each, and so is what only the provider
-    of a model decrypts.
+
+def to_kept_item(message: InputMessage, place: int) -> Item | None:
+    """Return a call of a tool, a result, reasoning or an item of another type to keep; raises a 422.
+
+    None: it is a message. Images and files of a result are left out, with a line in place of each, and so
+    is what only the provider of a model decrypts in reasoning.
     """
     given = message.item
     if given is None:
         return None
     kind = given["type"]
+    if not isinstance(kind, str) or len(kind) > MAX_KIND:
+        raise invalid_field(f"/items/{place}/type", f"the type must be a text, {MAX_KIND} characters at most")
+    if kind not in _KINDS:
+        return {**_shortened(dict(given)), "id": new_id("item")}
     prefix, model = _KINDS[kind]
     try:
         fields = model.model_validate(given).model_dump(exclude_none=True)
@@ -239,6 +248,17 @@ def to_kept_item(message: InputMessage, place: int) -> Item | None:
         raise invalid_field(f"/items/{place}/{field}", f"{why}; {kind} needs it") from None
     output = {"output": _output(message)} if message.is_output else {}
     return {"type": kind, "id": new_id(prefix), **fields, **output, "status": "completed"}
+
+
+def _shortened(value: Any) -> Any:
+    """Return a value of JSON with a mark in place of each text that is too long to keep."""
+    if isinstance(value, Mapping):
+        return {name: _shortened(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_shortened(inner) for inner in value]
+    if isinstance(value, str) and len(value) > MAX_KEPT_TEXT:
+        return f"(left out: {len(value)} characters)"
+    return value
 
 
 def _output(message: InputMessage) -> str | list[dict[str, str]]:

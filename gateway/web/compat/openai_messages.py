@@ -97,7 +97,7 @@ class InputMessage(LenientRequest):
     """A message or another item of the request; `call` is the call whose result a `tool` message has.
 
     `reference` is the id of a message that the gateway has, in place of its text. `is_output`: it is the item
-    of a result. `item`: it is a call of a tool, a result or reasoning, as the client gave it.
+    of a result. `item`: it is neither a message nor a reference, as the client gave it.
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -114,7 +114,7 @@ class InputMessage(LenientRequest):
             return given
         kind = str(given.get("type") or "message")
         read = _READERS.get(kind, _ignored)
-        return {**read(given), "item": given if kind in KEPT_ITEMS else None}
+        return {**read(given), "item": None if kind in _WITHOUT_ITEM else given}
 
     @property
     def text(self) -> str:
@@ -182,10 +182,8 @@ def _ignored(_given: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"role": "assistant", "content": None}
 
 
-KEPT_ITEMS = frozenset(
-    {"function_call", "custom_tool_call", "function_call_output", "custom_tool_call_output", "reasoning"}
-)
-"""Items that a conversation keeps with their type, unlike messages."""
+_WITHOUT_ITEM = frozenset({"message", "item_reference"})
+"""Types of which a conversation keeps the text alone; it keeps items of other types as they are."""
 
 _READERS = {
     "message": _message,

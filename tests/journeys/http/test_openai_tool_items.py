@@ -31,7 +31,7 @@ GIVEN: list[Any] = [
 async def test_calls_and_results_are_read_as_they_were_added(tmp_path: Path) -> None:
     """They keep type, call and content, the agent reads them as text, and one without a call is refused.
 
-    Reasoning is kept too, and the agent gets nothing of it.
+    Reasoning and items of other types are kept too, and the agent gets nothing of them.
     """
     async with OpenAIServer(echo) as model:
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
@@ -68,6 +68,21 @@ async def test_calls_and_results_are_read_as_they_were_added(tmp_path: Path) -> 
             await client.responses.create(model="default", input="and?", conversation=made.id)
             assert "thought of rain" not in str(model.bodies[-1]["messages"])
             await client.conversations.items.delete(kept.id, conversation_id=made.id)
+            search: Any = {
+                "type": "web_search_call",
+                "id": "ws_1",
+                "status": "failed",
+                "action": {"type": "search", "query": "rain", "sources": None},
+                "results": ["x" * 40_000],
+            }
+            added = await client.conversations.items.create(made.id, items=[search, GIVEN[0]])
+            as_kept: Any = {**search, "id": added.data[0].id, "results": ["(left out: 40000 characters)"]}
+            assert added.data[0].model_dump(exclude_unset=True) == as_kept
+            newest = await client.conversations.items.list(made.id, limit=2)
+            assert newest.data[1].model_dump(exclude_unset=True) == as_kept
+            untyped: Any = {"type": 5}
+            with pytest.raises(openai.UnprocessableEntityError, match="/items/0/type"):
+                await client.conversations.items.create(made.id, items=[untyped])
             nameless: Any = {"type": "function_call", "name": "weather", "arguments": "{}"}
             with pytest.raises(openai.UnprocessableEntityError, match="/items/0/call_id"):
                 await client.conversations.items.create(made.id, items=[nameless])
