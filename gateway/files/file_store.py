@@ -49,7 +49,7 @@ class FileStore:
         self._retention = retention
         self._quota = quota
         self._grace = grace
-        self._swept_to = ""
+        self._swept_to = self._expired_to = ""
         self._tries = tries
         self._interval = interval
 
@@ -74,14 +74,24 @@ class FileStore:
             await asyncio.sleep(_RETRY_SECONDS)  # the same blob is being deleted at this moment
         raise BrokerUnreachable("the same content is being deleted; try again later")
 
-    async def save(self, account: str, name: str, content: bytes, *, stated_type: str = "") -> FileRow:
+    async def save(
+        self,
+        account: str,
+        name: str,
+        content: bytes,
+        *,
+        stated_type: str = "",
+        lifetime: timedelta | None = None,
+    ) -> FileRow:
         """Store an upload for a later message; raises StorageFull and what `write_blob` raises.
 
-        `stated_type` is the media type that the sender claims.
+        `stated_type` is the media type that the sender claims. The file is deleted after its `lifetime`, or
+        after the retention if that is shorter.
         """
         digest = await self.write_blob(account, content)
         shown = media_types.sanitize_name(name)
         found = media_types.detect_media_type(content[:65536], shown)
+        now = utc_now()
         row = FileRow(
             id=new_id("fil"),
             account=account,
@@ -92,7 +102,8 @@ class FileStore:
             type=stated_type if found == media_types.BINARY and _is_harmless(stated_type) else found,
             size=len(content),
             sha256=digest,
-            created_at=utc_now(),
+            version=uploads.expiry(now + min(lifetime, self._retention)) if lifetime else "",
+            created_at=now,
         )
         async with self._database.begin() as connection:
             await store.add(connection, row)
@@ -102,7 +113,9 @@ class FileStore:
         """Return a stored file, or None."""
         async with self._database.read() as connection:
             row = await store.get_by_id(connection, file)
-        return row if row and row.created_at > utc_now() - self._retention else None
+        now = utc_now()
+        is_stored = row is not None and row.created_at > now - self._retention
+        return row if row is not None and is_stored and not uploads.has_expired(row, now) else None
 
     async def read(self, file: str) -> bytes | None:
         """Return the bytes of a file; None if they were deleted."""
@@ -137,6 +150,7 @@ class FileStore:
         async with self._database.begin() as connection:
             await store.delete_before(connection, before=now - self._retention)
             await uploads.delete_open_before(connection, now - UPLOAD_TIME)
+            self._expired_to = await uploads.delete_expired(connection, now, after=self._expired_to)
         async with self._database.begin() as connection:
             idle, self._swept_to = await store.begin_delete(
                 connection, now=now, grace=self._grace, after=self._swept_to

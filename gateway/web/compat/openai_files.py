@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
-from pydantic import Field, StrictStr
+from pydantic import Field, StrictStr, ValidationError
 
 from gateway.files import media_types
 from gateway.files.storage_quota import StorageFull
@@ -62,11 +63,22 @@ class FileDeleted(ResponseModel):
     deleted: bool = True
 
 
+class ExpiresAfter(LenientRequest):
+    """When an upload is deleted: so many seconds after it was created."""
+
+    anchor: Literal["created_at"]
+    seconds: Annotated[int, Field(ge=3600, le=2_592_000)]
+
+
 class UploadForm(LenientRequest):
-    """The fields of an upload; further ones are ignored."""
+    """The fields of an upload; further ones are ignored.
+
+    The fields of `expires_after` are `expires_after[anchor]` and `expires_after[seconds]`.
+    """
 
     file: Annotated[str, Field(json_schema_extra={"format": "binary"})]
     purpose: str = "user_data"
+    expires_after: ExpiresAfter | None = None
 
 
 class FileQuery(LenientRequest):
@@ -84,6 +96,13 @@ class _Form:
     name: str
     content: bytes
     purpose: str
+    lifetime: timedelta | None
+
+    @property
+    def identity(self) -> bytes:
+        """What is the same in a repeated request."""
+        parts = [self.name, self.purpose, *([str(self.lifetime)] if self.lifetime else [])]
+        return b"\n".join([*(part.encode() for part in parts), hashlib.sha256(self.content).digest()])
 
 
 async def upload_file(call: ApiCall[NoContent, NoContent]) -> FileObject | web.Response:
@@ -98,14 +117,14 @@ async def upload_file(call: ApiCall[NoContent, NoContent]) -> FileObject | web.R
         assert isinstance(response, web.Response)
         return response
 
-    same = b"\n".join([form.name.encode(), form.purpose.encode(), hashlib.sha256(form.content).digest()])
-    digest = idempotency.request_digest(call.request, same)
+    digest = idempotency.request_digest(call.request, form.identity)
     return await idempotency.IdempotentRequest(call.context, call.account, key, digest).run(perform)
 
 
 async def _save(call: ApiCall[NoContent, NoContent], form: _Form) -> FileObject:
     try:
-        row = await call.services.file_services.file_store.save(call.account, form.name, form.content)
+        file_store = call.services.file_services.file_store
+        row = await file_store.save(call.account, form.name, form.content, lifetime=form.lifetime)
     except StorageFull as error:
         raise storage_full(str(error), "/file") from None
     return _to_object(row, form.purpose)
@@ -137,7 +156,23 @@ async def _read_form(call: ApiCall[NoContent, NoContent]) -> _Form:
     if "file" not in fields or not name:
         raise invalid_field("/file", "the form needs a file with a name in the field `file`")
     purpose = fields.get("purpose", b"user_data").decode("utf-8", "replace")
-    return _Form(name=name, content=fields["file"], purpose=purpose)
+    return _Form(name=name, content=fields["file"], purpose=purpose, lifetime=_lifetime(fields))
+
+
+def _lifetime(fields: Mapping[str, bytes]) -> timedelta | None:
+    """Return the time until an upload is deleted; None: no time was given. Raises HttpProblem."""
+    given = {
+        name: fields[field].decode("utf-8", "replace")
+        for name in ExpiresAfter.model_fields
+        if (field := f"expires_after[{name}]") in fields
+    }
+    if not given:
+        return None
+    try:
+        return timedelta(seconds=ExpiresAfter.model_validate(given).seconds)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise invalid_field(f"/expires_after/{first['loc'][0]}", first["msg"]) from None
 
 
 async def _read_part(part: BodyPartReader, limit: int) -> bytes:
@@ -218,6 +253,7 @@ def _to_object(row: FileRow, purpose: str = "user_data") -> FileObject:
         id=openai_ids.from_file(row.id),
         bytes=row.size,
         created_at=int(row.created_at.timestamp()),
+        expires_at=int(expires.timestamp()) if (expires := uploads.expires_at(row)) else None,
         filename=row.name,
         purpose=purpose,
     )

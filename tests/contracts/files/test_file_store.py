@@ -15,7 +15,7 @@ from gateway.files.blob_store import DirectoryBlobStore
 from gateway.files.file_store import FileStore
 from gateway.store.accounts import accounts, deletion
 from gateway.store.accounts.accounts import Account
-from gateway.store.conversations import conversations
+from gateway.store.conversations import conversations, uploads
 from gateway.store.conversations import files as store
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.files import FileRow, FileState
@@ -76,7 +76,8 @@ async def test_a_file_found_again_is_the_same(database: Database, file_store: Fi
 async def test_bytes_go_with_the_last_file_that_has_them(database: Database, file_store: FileStore) -> None:
     """Two files of one content need both to be gone."""
     digest = await file_store.write_blob("acc_1", b"shared")
-    one, two = make_file(digest), make_file(digest, conversation=None, state=FileState.UPLOADED)
+    one = make_file(digest)
+    two = make_file(digest, conversation=None, state=FileState.UPLOADED, version="")
     await added(database, one, two)
     async with database.begin() as connection:
         await deletion.delete_conversation(connection, "acc_1", "cnv_1")
@@ -97,6 +98,26 @@ async def test_files_end_with_their_time(database: Database, file_store: FileSto
     assert await file_store.get(row.id) is None
     await file_store.sweep(datetime.now(UTC) + timedelta(seconds=1))
     assert await file_store.read_blob(digest) is None
+
+
+async def test_an_upload_ends_with_the_time_that_its_client_gave(
+    database: Database, file_store: FileStore
+) -> None:
+    """It is neither found nor listed any more, and the sweeps delete it, page by page; others stay."""
+    gone = await file_store.save("acc_1", "gone.txt", b"gone", lifetime=timedelta(microseconds=1))
+    long = await file_store.save("acc_1", "long.txt", b"long", lifetime=timedelta(days=9))
+    plain = await file_store.save("acc_1", "plain.txt", b"plain")
+    assert uploads.expires_at(long) == (long.created_at + timedelta(days=1)).replace(microsecond=0)
+    assert uploads.expires_at(plain) is None
+    assert await file_store.get(gone.id) is None
+    async with database.begin() as connection:
+        listed = await uploads.list_uploads(connection, "acc_1", after=None, limit=9, newest_first=False)
+        assert {one.id for one in listed} == {long.id, plain.id}
+        place = await uploads.delete_expired(connection, datetime.now(UTC), limit=2)
+        assert await uploads.delete_expired(connection, datetime.now(UTC), after=place, limit=2) == ""
+        assert await store.get_by_id(connection, gone.id) is None
+    assert await file_store.read(long.id) == b"long"
+    assert await file_store.read(plain.id) == b"plain"
 
 
 async def test_bytes_whose_file_is_about_to_be_written_down_stay(database: Database, tmp_path: Path) -> None:

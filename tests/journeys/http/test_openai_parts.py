@@ -220,3 +220,26 @@ async def test_a_wrong_choice_of_allowed_tools_is_refused(client: AsyncOpenAI, w
             model="default", input="x", tools=RESPONSE_TOOLS, tool_choice={"type": "allowed_tools", **wrong}
         )
     assert refused.value.param == "tool_choice"
+
+
+async def test_a_file_is_uploaded_with_an_expiry(client: AsyncOpenAI) -> None:
+    """The answer and the list have the time; other anchors and numbers of seconds are a 422."""
+    files, upload = client.files, ("old.txt", b"auks")
+    key = {"Idempotency-Key": "expiring"}
+    after: Any = {"anchor": "created_at", "seconds": 3600}
+    made = await files.create(file=upload, purpose="user_data", expires_after=after, extra_headers=key)
+    assert made.expires_at == made.created_at + 3600
+    assert [one.expires_at async for one in files.list() if one.filename == "old.txt"] == [made.expires_at]
+    assert (await files.retrieve(made.id)).expires_at == made.expires_at
+    for wrong, field in (
+        ({"anchor": "created_at", "seconds": 3599}, "seconds"),
+        ({"anchor": "created_at", "seconds": 2_592_001}, "seconds"),
+        ({"anchor": "last_active_at", "seconds": 3600}, "anchor"),
+        ({"anchor": "created_at"}, "seconds"),
+    ):
+        given: Any = wrong
+        with pytest.raises(openai.UnprocessableEntityError, match=f"/expires_after/{field}"):
+            await files.create(file=upload, purpose="user_data", expires_after=given)
+    later: Any = {"anchor": "created_at", "seconds": 7200}
+    with pytest.raises(openai.UnprocessableEntityError):
+        await files.create(file=upload, purpose="user_data", expires_after=later, extra_headers=key)
