@@ -17,6 +17,7 @@ from a2a.types import (
     CancelTaskRequest,
     GetExtendedAgentCardRequest,
     GetTaskRequest,
+    ListTasksRequest,
     Message,
     Part,
     Role,
@@ -213,6 +214,45 @@ async def test_a_task_is_cancelled_once(a2a: A2aGateway) -> None:
         assert cancelled.status.state == TaskState.TASK_STATE_CANCELED
         with pytest.raises(TaskNotCancelableError):
             await client.cancel_task(CancelTaskRequest(id=events[0].task.id))
+
+
+async def test_tasks_are_listed_by_their_last_update(a2a: A2aGateway) -> None:
+    """Pages have each task once, the last updated first; filters and other accounts' keys leave tasks out."""
+    operator = ApiClient(session=a2a.mine.session, url=a2a.process.url, key=ADMIN_KEY)
+    other = (await operator.call("POST", "/accounts", {"name": "lists"})).body["key"]
+    async with a2a.client() as client, a2a.client(key=other) as foreign:
+        ids = []
+        for number, text in enumerate(("one", "two", "order", "three")):
+            sent = message(text, f"l-{number}", context_id="l-waits" if text == "order" else "l-talk")
+            events = [one async for one in client.send_message(sent)]
+            ids.append(events[0].task.id)
+        talk: Any = {"context_id": "l-talk"}
+        first = await client.list_tasks(ListTasksRequest(page_size=2, **talk))
+        assert [one.id for one in first.tasks] == [ids[3], ids[1]]
+        assert (first.total_size, first.page_size) == (3, 2)
+        assert not [one for task in first.tasks for one in task.artifacts]
+        rest = ListTasksRequest(page_token=first.next_page_token, include_artifacts=True, **talk)
+        second = await client.list_tasks(rest)
+        assert [(one.id, text_of(one)) for one in second.tasks] == [(ids[0], "echo: one")]
+        assert (second.next_page_token, second.page_size) == ("", 50)
+        waiting = await client.list_tasks(ListTasksRequest(status=WAITS, history_length=0))
+        assert [one.id for one in waiting.tasks if one.context_id == "l-waits"] == [ids[2]]
+        (asked,) = (one for one in waiting.tasks if one.id == ids[2])
+        assert (asked.status.message.parts[0].text[:4], list(asked.history)) == ("Tea ", [])
+        since = ListTasksRequest(status_timestamp_after=first.tasks[0].status.timestamp, **talk)
+        assert [one.id for one in (await client.list_tasks(since)).tasks] == [ids[3]]
+        newest = (await client.list_tasks(ListTasksRequest(page_size=1))).tasks
+        assert [one.id for one in newest] == [ids[2]], "it may still change"
+        assert list((await foreign.list_tasks(ListTasksRequest())).tasks) == []
+        for wrong in (ListTasksRequest(page_token="x"), ListTasksRequest(page_size=101)):
+            with pytest.raises(InvalidParamsError):
+                await client.list_tasks(wrong)
+        await client.cancel_task(CancelTaskRequest(id=ids[2]))
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tasks/list", "params": {"contextId": "l-waits"}}
+    (legacy,) = (await a2a.mine.call("POST", "/a2a", call)).body["result"]["tasks"]
+    assert (legacy["kind"], legacy["status"]["state"]) == ("task", "canceled")
+    none = {**call, "params": {"contextId": "l-none"}}
+    assert (await a2a.mine.call("POST", "/a2a", none)).body["result"]["totalSize"] == 0
 
 
 async def test_tasks_belong_to_their_account_and_keys_have_scopes(a2a: A2aGateway) -> None:

@@ -55,7 +55,7 @@ class WireFormat:
         """Return the status of a task, with the question it waits for or the error it ended with."""
         turn = task.answers
         text = turn.error if turn.state is TurnState.FAILED else task.question
-        shape: Shape = {"state": self._state(turn.state), "timestamp": rfc3339(turn.finished_at or utc_now())}
+        shape: Shape = {"state": self.state(turn.state), "timestamp": rfc3339(turn.finished_at or utc_now())}
         if text:
             shape["message"] = self._message(task, "agent", f"{turn.id}.status", text)
         return shape
@@ -75,7 +75,7 @@ class WireFormat:
 
         `number` differs between the texts of a task: it is part of the message's id.
         """
-        status: Shape = {"state": self._state(TurnState.RUNNING), "timestamp": rfc3339(now)}
+        status: Shape = {"state": self.state(TurnState.RUNNING), "timestamp": rfc3339(now)}
         if text:
             status["message"] = self._message(task, "agent", f"{task.turn.id}.status.{number}", text)
         shape = {"taskId": task.turn.id, "contextId": task.context, "status": status}
@@ -119,7 +119,8 @@ class WireFormat:
             return {"kind": "message", "role": role, "parts": parts, **about}
         return {"role": f"ROLE_{role.upper()}", "parts": parts, **about}
 
-    def _state(self, state: TurnState) -> str:
+    def state(self, state: TurnState) -> str:
+        """Return the name of a state."""
         name = _STATES[state]
         return name if self.legacy else f"TASK_STATE_{name.replace('-', '_').upper()}"
 

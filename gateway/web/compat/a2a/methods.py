@@ -30,8 +30,9 @@ from gateway.web.compat.a2a.errors import (
     A2aError,
     from_problem,
 )
-from gateway.web.compat.a2a.requests import SendParams, TaskParams
+from gateway.web.compat.a2a.requests import ListParams, SendParams, TaskParams
 from gateway.web.compat.a2a.submit import A2aCall, submit
+from gateway.web.compat.a2a.task_list import list_tasks
 from gateway.web.compat.a2a.tasks import load_task
 from gateway.web.compat.ask import (
     ANSWER_TIMEOUT,
@@ -122,6 +123,10 @@ async def _stream_message(call: A2aCall, wire: WireFormat) -> web.StreamResponse
 async def _get(call: A2aCall, wire: WireFormat) -> Shape:
     params = _parse(call, TaskParams)
     return wire.task(await load_task(call, params.id), history=params.historyLength)
+
+
+async def _list(call: A2aCall, wire: WireFormat) -> Shape:
+    return await list_tasks(call, _parse(call, ListParams), wire)
 
 
 async def _cancel(call: A2aCall, wire: WireFormat) -> Shape:
@@ -239,6 +244,7 @@ def _error(call: A2aCall, error: A2aError) -> Shape:
 _SEND = A2aMethod(handler=_send, scope="chat", changes=True)
 _SEND_STREAM = A2aMethod(handler=_stream_message, scope="chat", streams=True, changes=True)
 _GET = A2aMethod(handler=_get, scope="read")
+_LIST = A2aMethod(handler=_list, scope="read")
 _CANCEL = A2aMethod(handler=_cancel, scope="chat", changes=True)
 _RESUBSCRIBE = A2aMethod(handler=_resubscribe, scope="read", streams=True)
 _CARD = A2aMethod(handler=_extended_card, scope="read")
@@ -250,6 +256,8 @@ METHODS: Mapping[str, A2aMethod] = {
     "message/stream": _SEND_STREAM,
     "GetTask": _GET,
     "tasks/get": _GET,
+    "ListTasks": _LIST,
+    "tasks/list": _LIST,
     "CancelTask": _CANCEL,
     "tasks/cancel": _CANCEL,
     "SubscribeToTask": _RESUBSCRIBE,

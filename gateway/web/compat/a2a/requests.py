@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool, StrictInt, StrictStr
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, StrictBool, StrictInt, StrictStr
 
 from gateway.conversations.submissions.queue_policy import MAX_INPUT
 from gateway.records.fields import Name
@@ -129,6 +130,26 @@ class SendParams(LenientRequest):
     def waits(self) -> bool:
         """Whether the client waits for the end of the task."""
         return self.configuration.blocking is not False and not self.configuration.returnImmediately
+
+
+class ListParams(LenientRequest):
+    """The parameters of a list of tasks; `lastUpdatedAfter` is in milliseconds since 1970."""
+
+    contextId: Name | None = None
+    status: Annotated[StrictStr, Field(max_length=60)] | None = None
+    pageSize: Annotated[StrictInt, Field(ge=1, le=100)] = 50
+    pageToken: Annotated[StrictStr, Field(max_length=200)] = ""
+    historyLength: HistoryLength | None = None
+    statusTimestampAfter: AwareDatetime | None = None
+    lastUpdatedAfter: Annotated[StrictInt, Field(ge=0, le=10**13)] | None = None
+    includeArtifacts: StrictBool = False
+
+    @property
+    def updated_since(self) -> datetime | None:
+        """The time of the oldest change that the client wants."""
+        if self.statusTimestampAfter is not None or self.lastUpdatedAfter is None:
+            return self.statusTimestampAfter
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=self.lastUpdatedAfter)
 
 
 class TaskParams(LenientRequest):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from delivery.database.engine import Connection
 from gateway.conversations.questions import CLIENT_TOOL
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.messages import ChatMessageRow
@@ -48,15 +49,34 @@ async def load_task(call: ApiCall[Any, Any], task: str) -> TaskSnapshot:
         turn = await store.get(connection, call.account, task)
         if turn is None:
             raise A2aError(TASK_NOT_FOUND, "there is no such task in this account")
-        merged = await store.get(connection, call.account, turn.merged_into) if turn.merged_into else None
-        answers = merged or turn
-        conversation = await conversations.get(connection, call.account, turn.conversation)
-        waiting = await approval_store.list_for_turn(connection, answers.id)
-        return TaskSnapshot(
-            turn=turn,
-            answers=answers,
-            context=(conversation.name if conversation else None) or turn.conversation,
-            asked=await messages.list_for_turn(connection, turn.id),
-            replies=await messages.list_replies(connection, answers.id),
-            pending=[one for one in waiting if one.state == "pending" and one.tool != CLIENT_TOOL],
-        )
+        return await _snapshot(connection, turn)
+
+
+async def load_tasks(
+    connection: Connection, account: str, tasks: Sequence[str], *, history: bool, artifacts: bool
+) -> list[TaskSnapshot]:
+    """Return tasks of an account in this order, with their messages as far as these are wanted."""
+    found = [await store.get(connection, account, task) for task in tasks]
+    return [
+        await _snapshot(connection, turn, history=history, artifacts=artifacts)
+        for turn in found
+        if turn is not None
+    ]
+
+
+async def _snapshot(
+    connection: Connection, turn: Turn, *, history: bool = True, artifacts: bool = True
+) -> TaskSnapshot:
+    merged = await store.get(connection, turn.account, turn.merged_into) if turn.merged_into else None
+    answers = merged or turn
+    conversation = await conversations.get(connection, turn.account, turn.conversation)
+    has_ended = answers.state in ENDED
+    waiting = [] if has_ended else await approval_store.list_for_turn(connection, answers.id)
+    return TaskSnapshot(
+        turn=turn,
+        answers=answers,
+        context=(conversation.name if conversation else None) or turn.conversation,
+        asked=await messages.list_for_turn(connection, turn.id) if history else (),
+        replies=await messages.list_replies(connection, answers.id) if artifacts else (),
+        pending=[one for one in waiting if one.state == "pending" and one.tool != CLIENT_TOOL],
+    )
