@@ -16,10 +16,17 @@ from egress.typed_model import TypedModel
 from gateway.config.settings import Settings
 from gateway.conversations.submissions.conversation_lookup import AGENT_GONE, create_conversation
 from gateway.records.bootstrap import Defaults, ensure_defaults
-from gateway.records.declared import ChangeKind, DeclaredRecords, RecordChange, declared_problems
+from gateway.records.declared import (
+    ChangeKind,
+    DeclaredRecords,
+    RecordChange,
+    apply_declared,
+    declared_problems,
+)
 from gateway.records.errors import InvalidRecord
 from gateway.records.input_problems import to_problems
 from gateway.records.records import Records
+from gateway.records.rules.sandbox_ceilings import FIRST_ACCOUNT
 from gateway.schedules.heartbeat import REMINDERS_ARE_SENT
 from gateway.schedules.recurrence import InvalidRecurrence, Recurrence, parse_recurrence
 from gateway.schedules.schedules import (
@@ -35,6 +42,7 @@ from gateway.schedules.schedules import (
     resumed,
     with_recurrence,
 )
+from gateway.store.accounts import accounts
 from gateway.store.accounts import records as record_store
 from gateway.store.conversations import conversations
 from gateway.store.conversations import schedules as store
@@ -67,6 +75,8 @@ async def ensure_defaults_and_schedules(
     connection: Connection, records: Records, settings: Settings
 ) -> Defaults:
     """Create missing defaults, and apply what the settings declare; raises InvalidRecord."""
+    found = await accounts.get_account(connection, name=FIRST_ACCOUNT)
+    owners = await _conversation_owners(connection, found.id, settings) if found is not None else {}
     defaults = await ensure_defaults(
         connection,
         records,
@@ -75,22 +85,43 @@ async def ensure_defaults_and_schedules(
         provider=settings.sandbox.provider,
         declared=DeclaredRecords.from_settings(settings),
     )
-    await apply_declared_schedules(connection, defaults.account, settings)
+    await _apply_schedules(connection, defaults.account, settings, owners)
     return defaults
 
 
-async def apply_declared_schedules(
-    connection: Connection, account: str, settings: Settings
+async def apply_file(
+    connection: Connection, records: Records, account: str, settings: Settings
 ) -> list[RecordChange]:
-    """Make the account's schedules of the file those of its tables; raises InvalidRecord.
+    """Make the account's records and schedules of the file those of its tables; raises InvalidRecord.
 
-    Schedules that people and programs made are left alone. A time that has passed makes no schedule.
+    Records and schedules that people and programs made are left alone. A time that has passed makes no
+    schedule.
     """
+    owners = await _conversation_owners(connection, account, settings)
+    changes = await apply_declared(connection, records, account, DeclaredRecords.from_settings(settings))
+    return [*changes, *await _apply_schedules(connection, account, settings, owners)]
+
+
+async def _conversation_owners(connection: Connection, account: str, settings: Settings) -> dict[str, str]:
+    """Return the agents of the conversations that tables name, before the file is applied, by their names."""
+    owners = {}
+    for table in settings.schedules.values():
+        name = table.get("conversation")
+        found = await conversations.get(connection, account, name) if isinstance(name, str) else None
+        owner = await record_store.get_by_id(connection, found.agent) if found is not None else None
+        if owner is not None:
+            owners[str(name)] = owner.name
+    return owners
+
+
+async def _apply_schedules(
+    connection: Connection, account: str, settings: Settings, owners: Mapping[str, str]
+) -> list[RecordChange]:
     if problems := list(_schedule_problems(settings)):
         raise InvalidRecord(problems)
     changes = await _delete_others(connection, account, settings.schedules)
     for name, table in settings.schedules.items():
-        changes += await _apply(connection, account, name, table, settings)
+        changes += await _apply(connection, account, name, table, settings, owners=owners)
     return changes
 
 
@@ -107,13 +138,19 @@ async def _delete_others(
 
 
 async def _apply(
-    connection: Connection, account: str, name: str, table: Mapping[str, Any], settings: Settings
+    connection: Connection,
+    account: str,
+    name: str,
+    table: Mapping[str, Any],
+    settings: Settings,
+    *,
+    owners: Mapping[str, str],
 ) -> Sequence[RecordChange]:
     below = f"/schedules/{name}"
     declared, times = _parse(name, table, settings)
     if times is None:
         return ()
-    conversation = await _conversation(connection, account, declared, below)
+    conversation = await _conversation(connection, account, declared, below, owners)
     present = await store.get(connection, account, declared_id(account, name))
     if present is not None:
         wanted = partial(_changed, declared=declared, times=times, conversation=conversation)
@@ -182,7 +219,13 @@ def _parse(
         raise _problem(f"{below}/{error.field}", error.detail) from None
 
 
-async def _conversation(connection: Connection, account: str, declared: _DeclaredSchedule, below: str) -> str:
+async def _conversation(
+    connection: Connection,
+    account: str,
+    declared: _DeclaredSchedule,
+    below: str,
+    owners: Mapping[str, str],
+) -> str:
     """Return the id of the conversation, which a new name creates."""
     agent = await record_store.get(connection, account, "agent", declared.agent or "default")
     if agent is None:
@@ -191,7 +234,8 @@ async def _conversation(connection: Connection, account: str, declared: _Declare
     if found is not None:
         owner = await record_store.get_by_id(connection, found.agent)
         if owner is None:
-            raise _problem(f"{below}/conversation", AGENT_GONE)
+            why = _why_gone(declared.conversation, owners.get(declared.conversation))
+            raise _problem(f"{below}/conversation", why)
         if declared.agent is not None and owner.id != agent.id:
             remedy = "name that agent, or another conversation"
             raise _problem(f"{below}/agent", f"the conversation belongs to agent {owner.name!r}: {remedy}")
@@ -202,6 +246,17 @@ async def _conversation(connection: Connection, account: str, declared: _Declare
         Transaction(connection), account=account, agent=agent.id, name=declared.conversation
     )
     return made.id
+
+
+def _why_gone(conversation: str, owner: str | None) -> str:
+    """Return why a conversation without an agent cannot be used; `owner`: the agent that the file removes."""
+    if owner is None:
+        return AGENT_GONE
+    return (
+        f"the conversation {conversation!r} belongs to agent {owner!r}, which the file does not declare any "
+        "more, and a renamed agent is a new one: name another conversation, or keep "
+        f"[agents.{owner}] beside the new agent"
+    )
 
 
 async def _update(

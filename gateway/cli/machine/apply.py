@@ -70,10 +70,9 @@ async def _apply(settings: Settings, *, dry_run: bool) -> Sequence[RecordChange]
     from egress.policy import EgressPolicy
     from gateway.infra.preflight import open_checked_vault
     from gateway.infra.replica_signal import CHANNELS_CHANGED, send_from_command
-    from gateway.records.declared import DeclaredRecords, apply_declared
     from gateway.records.records import Records
     from gateway.records.rules.sandbox_ceilings import FIRST_ACCOUNT
-    from gateway.schedules.declared import apply_declared_schedules
+    from gateway.schedules.declared import apply_file
     from gateway.store.accounts.accounts import get_account
 
     await require_current_schema(settings)
@@ -87,11 +86,7 @@ async def _apply(settings: Settings, *, dry_run: bool) -> Sequence[RecordChange]
             account = await get_account(connection, name=FIRST_ACCOUNT)
             if account is None:
                 raise CommandFailed(NOT_STARTED)
-            declared = DeclaredRecords.from_settings(settings)
-            changes = [
-                *await apply_declared(connection, records, account.id, declared),
-                *await apply_declared_schedules(connection, account.id, settings),
-            ]
+            changes = await apply_file(connection, records, account.id, settings)
             _end(dry_run=dry_run)
     except _DryRunEnded:
         return changes

@@ -17,7 +17,7 @@ from gateway.config.settings import Settings
 from gateway.records.declared import DeclaredRecords, apply_declared
 from gateway.records.errors import InvalidRecord
 from gateway.records.skill_folders import read_skill_folders
-from gateway.schedules.declared import apply_declared_schedules
+from gateway.schedules.declared import apply_file
 from gateway.store.tables import records
 
 Config = Mapping[str, Any]
@@ -243,13 +243,16 @@ async def test_skills_are_those_of_a_directory(api: ApiServer, tmp_path: Path) -
         read_skill_folders(tmp_path / "missing")
 
 
-async def apply_schedules(api: ApiServer, **tables: Config) -> list[str]:
-    """Apply tables of schedules to the account and return the changes."""
-    settings = Settings(schedules={name: dict(table) for name, table in tables.items()})
+async def apply_schedules(api: ApiServer, *, agents: Config | None = None, **tables: Config) -> list[str]:
+    """Apply tables of schedules, and of agents, to the account and return the changes of schedules."""
+    settings = Settings(
+        agents=dict(agents or {}), schedules={name: dict(table) for name, table in tables.items()}
+    )
     async with api.context.database.begin() as connection:
         account = (await api.mine.call("GET", "/accounts/me")).body["id"]
-        changes = await apply_declared_schedules(connection, account, settings)
-    return [" ".join((one.change, one.kind, one.name, *one.fields)) for one in changes]
+        changes = await apply_file(connection, api.context.records, account, settings)
+    shown = [one for one in changes if one.kind == "schedule"]
+    return [" ".join((one.change, one.kind, one.name, *one.fields)) for one in shown]
 
 
 REPORT: Config = {"conversation": "reports", "cron": "0 9 * * 1-5", "text": "Report."}
@@ -301,14 +304,31 @@ async def test_a_wrong_schedule_says_where(api: ApiServer, table: Config, pointe
 async def test_a_schedule_of_a_renamed_agent_names_the_remedies(api: ApiServer) -> None:
     """Its conversation is the agent's of the old name: the error names both, and another conversation."""
     await apply(api, DeclaredRecords(agents={"old": {}}))
-    await apply_schedules(api, report={**REPORT, "agent": "old"})
+    await apply_schedules(api, agents={"old": {}}, report={**REPORT, "agent": "old"})
     await apply(api, DeclaredRecords(agents={"new": {}}))
     for agent in ({}, {"agent": "new"}):
         with pytest.raises(InvalidRecord) as refused:
-            await apply_schedules(api, report={**REPORT, **agent})
+            await apply_schedules(api, agents={"new": {}}, report={**REPORT, **agent})
         assert "belongs to an agent that no longer exists: name another conversation" in str(refused.value)
-    await apply(api, DeclaredRecords(agents={"old": {}, "new": {}}))
-    await apply_schedules(api, report={**REPORT, "conversation": "other", "agent": "old"})
+    both: Config = {"old": {}, "new": {}}
+    await apply_schedules(api, agents=both, report={**REPORT, "conversation": "other", "agent": "old"})
     with pytest.raises(InvalidRecord) as refused:
-        await apply_schedules(api, report={**REPORT, "conversation": "other", "agent": "new"})
+        await apply_schedules(api, agents=both, report={**REPORT, "conversation": "other", "agent": "new"})
     assert "belongs to agent 'old': name that agent, or another conversation" in str(refused.value)
+
+
+async def test_an_agent_that_is_renamed_in_the_file_cannot_take_a_conversation_with_it(
+    api: ApiServer,
+) -> None:
+    """A renamed agent is a new one: the reason names the earlier agent, and both remedies."""
+    agents: Config = {"ada": {"model": "builtin:shell"}}
+    news = {**REPORT, "conversation": "news"}
+    assert await apply_schedules(api, agents=agents, news={**news, "agent": "ada"}) == [
+        "create schedule news"
+    ]
+    with pytest.raises(InvalidRecord) as refused:
+        await apply_schedules(api, agents={"bea": agents["ada"]}, news={**news, "agent": "bea"})
+    (problem,) = refused.value.problems
+    assert problem.pointer == "/schedules/news/conversation"
+    assert "'news' belongs to agent 'ada', which the file does not declare any more" in problem.detail
+    assert "keep [agents.ada]" in problem.detail
