@@ -76,7 +76,7 @@ async def build_components(backing: BackingServices, stack: AsyncExitStack) -> C
             *ingress_tasks,
             *delivery_tasks,
             workspace_sync_task(backing, services.environment_resolver.workspaces),
-            SnapshotRetries(tuple(backends.pools.values())).run,
+            SnapshotRetries(backends.pools, services.environment_resolver.request_of).run,
             *(_maintenance_tasks(base, services) if Role.REAPER in settings.roles else ()),
         ),
         second_to_stop=(

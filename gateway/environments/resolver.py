@@ -33,7 +33,7 @@ from sandbox import registry
 from sandbox.errors import ProviderRefused, SandboxBusy, SandboxError, SandboxGone
 from sandbox.labels import Owner, Scope, key_of, namespace, sandbox_label
 from sandbox.lifecycle.pool import Pool
-from sandbox.lifecycle.reservations import Reservation
+from sandbox.lifecycle.reservations import Reservation, SandboxRequest
 from sandbox.lifecycle.reserved_sandbox import ReservedSandbox
 from sandbox.lifecycle.teardown import Teardown
 from sandbox.model import DEFAULT_PIDS, Network, SandboxId, SandboxSpec
@@ -296,6 +296,11 @@ class EnvironmentResolver:
         read_only = _is_read_only(workspace) or self.is_read_only(row)
         environment = self._assemble(row.owner, sandbox=sandbox, read_only=read_only)
         return replace(environment, spec=replace(environment.spec, label=row.label))
+
+    async def request_of(self, row: Reservation) -> SandboxRequest | None:
+        """Return the request for the sandbox of a reservation; None when its record is deleted."""
+        environment = await self.for_reservation(row)
+        return environment.request if environment else None
 
     def _pool(self, provider: str) -> Pool:
         try:

@@ -148,9 +148,11 @@ async def save_snapshot(backend: Backend, row: Reservation, sandbox: Sandbox) ->
     if name is None:
         return row
     backend.checkpoint("sandbox.snapshot.after_put")
-    after = set_snapshot(row, name, backend.clock())
+    after, is_new = set_snapshot(row, name, backend.clock()), name != row.snapshot
     if not await backend.reservations.compare_and_set(row, after, step="sandbox.snapshot", reason=""):
+        after = row
+    if is_new and after is row:
         await backend.snapshotter.delete(name)
-        return row
-    await backend.snapshotter.prune(name)
+    elif is_new:
+        await backend.snapshotter.prune(name)
     return after

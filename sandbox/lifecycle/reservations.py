@@ -43,6 +43,7 @@ class Reservation:
     """A reservation row. `boot` counts the instances so far; `snapshot` names the newest snapshot.
 
     `active_since` is None while the sandbox is not billed; `seconds` sums the earlier active periods.
+    `snapshot_at` is when the newest snapshot was taken, or was found to equal what the sandbox holds.
     """
 
     label: str
@@ -68,6 +69,12 @@ class Reservation:
     def is_stopped(self) -> bool:
         """Return whether there is no instance and none is being created."""
         return self.status is ReservationStatus.READY and self.sandbox is None
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Return whether a reserved instance was used since its newest snapshot."""
+        is_saved = self.snapshot_at is not None and self.snapshot_at >= self.used_at
+        return self.persistent and self.sandbox is not None and not is_saved
 
     def seconds_at(self, now: datetime) -> float:
         """Return the total active seconds until `now`."""

@@ -33,7 +33,7 @@ class Snapshotter:
         self._limit = limit
 
     async def save(self, sandbox: Sandbox, row: Reservation) -> str | None:
-        """Take a snapshot; return its name, or None if it equals the present one or cannot be taken.
+        """Take a snapshot; return its name, that of the present one if they are equal, or None if refused.
 
         The name holds the row's lock_version, which fences the later write of the row, and the hash.
         """
@@ -47,7 +47,7 @@ class Snapshotter:
                 log.warning("snapshot.rejected", label=row.label, error=str(error))
                 return None
             if row.snapshot is not None and row.snapshot.endswith(digest):
-                return None
+                return row.snapshot
             name = f"{row.label}/{row.lock_version:010}-{digest}"
             await self._store.put(name, file)
         return name

@@ -1,4 +1,7 @@
-"""The sandboxes of which no snapshot could be stored, and when each is tried again."""
+"""The sandboxes of which no snapshot could be stored, and when each is tried again.
+
+They are kept in memory. After a restart they are found by their rows (`Reservation.is_unsaved`).
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,11 @@ class UnsavedSandboxes:
         count = known.count + 1 if known else 1
         delay = min(MAX_DELAY, FIRST_DELAY * 2 ** min(count - 1, _MAX_DOUBLINGS))
         self._failures[request.spec.label] = _Failure(request=request, count=count, due=self._clock() + delay)
+
+    def recover(self, request: SandboxRequest) -> None:
+        """Make a sandbox due that an earlier process may not have saved."""
+        due = _Failure(request=request, count=0, due=self._clock())
+        self._failures.setdefault(request.spec.label, due)
 
     def discard(self, label: str) -> None:
         """Record that a sandbox has been saved, or is no more."""

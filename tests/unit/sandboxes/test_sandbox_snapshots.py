@@ -170,7 +170,7 @@ async def test_the_same_content_is_kept_once(
     keeper = Snapshotter(store, tmp_path / "scratch")
     first = await keeper.save(sandbox, row(lock_version=1))
     assert first is not None
-    assert await keeper.save(sandbox, row(lock_version=2, snapshot=first)) is None
+    assert await keeper.save(sandbox, row(lock_version=2, snapshot=first)) == first
     instance.home["note"] = b"two"
     second = await keeper.save(sandbox, row(lock_version=3, snapshot=first))
     assert second is not None

@@ -15,6 +15,7 @@ from gateway.maintenance.snapshot_retries import SnapshotRetries
 from pool_harness import REQUEST, SPEC, PoolHarness
 from sandbox.errors import ProviderUnreachable
 from sandbox.lifecycle.pool import Pool
+from sandbox.lifecycle.reservations import Reservation, SandboxRequest
 from sandbox.lifecycle.snapshotter import Snapshotter
 from sandbox.lifecycle.unsaved import UnsavedSandboxes
 from sandbox.snapshots.local import LocalSnapshotStore
@@ -59,11 +60,16 @@ async def end_turn(pool: Pool) -> None:
         await pool.save(REQUEST, changed=True)
 
 
+async def request_of(_row: Reservation) -> SandboxRequest:
+    """Return the request for the only sandbox."""
+    return REQUEST
+
+
 @asynccontextmanager
 async def retries(pool: Pool) -> AsyncIterator[None]:
     """Run the retries during the block."""
     stop = asyncio.Event()
-    task = asyncio.create_task(SnapshotRetries([pool], interval=0.01).run(stop))
+    task = asyncio.create_task(SnapshotRetries({"memory": pool}, request_of, interval=0.01).run(stop))
     try:
         yield
     finally:
@@ -90,6 +96,26 @@ async def test_a_snapshot_is_taken_again_once_the_store_answers(
         await wait_for_snapshot(harness)
     harness.now += timedelta(hours=1)
     assert (pool.unsaved.list_due(), store.attempts) == ([], 2)
+
+
+async def test_a_snapshot_is_taken_again_after_a_restart(
+    harness: PoolHarness, store: UnreliableStore, tmp_path: Path
+) -> None:
+    """Another process saves what was used since its last snapshot, and nothing that was saved."""
+
+    def pool() -> Pool:
+        return Pool(replace(harness.backend(), snapshotter=Snapshotter(store, tmp_path / "scratch")))
+
+    await end_turn(pool())
+    store.away = False
+    async with retries(pool()):
+        await wait_for_snapshot(harness)
+    last = pool()
+    harness.now += timedelta(seconds=1)
+    await last.use(REQUEST, lambda sandbox: sandbox.keep_alive(1.0))
+    harness.now += timedelta(seconds=1)
+    await last.save(REQUEST)
+    assert (harness.reservations.rows[SPEC.label].is_unsaved, store.attempts) == (False, 2)
 
 
 async def test_a_turn_that_is_saved_needs_no_retry(
