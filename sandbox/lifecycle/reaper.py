@@ -136,7 +136,8 @@ class Reaper:
             await _suspend(endings, row, spec, reason=why)
         elif action in (ReaperAction.EXPIRE, ReaperAction.ABANDON):
             await self._hooks.end_jobs(row, SandboxEnd.EXPIRED)
-            await endings.stop(row, spec, reason=why)
+            if await endings.stop(row, spec, reason=why) and action is ReaperAction.ABANDON:
+                await endings.sweep(row.label)  # what its creator may have made, under the same label
         elif action is ReaperAction.FINISH:
             await endings.stop(row, spec, reason=why)
         else:

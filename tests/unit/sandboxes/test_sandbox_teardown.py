@@ -25,7 +25,7 @@ from sandbox.lifecycle.backend import Backend
 from sandbox.lifecycle.locks import SandboxLocks
 from sandbox.lifecycle.pool import Pool
 from sandbox.lifecycle.reaper import MISSING_PROVIDER_SECONDS, Reaper, ReaperHooks
-from sandbox.lifecycle.reservations import Reservation, SandboxRequest
+from sandbox.lifecycle.reservations import STUCK_SECONDS, Reservation, SandboxRequest, mark_ready, reserve
 from sandbox.lifecycle.teardown import SYNC_RETRY_SECONDS, Teardown
 from sandbox.model import SandboxId, SandboxSpec
 from sandbox.port import Sandbox
@@ -128,6 +128,24 @@ async def test_files_that_may_be_had_later_are_waited_for(
     harness.now += timedelta(seconds=SYNC_RETRY_SECONDS)
     await harness.reaper().visit_all()
     assert (harness.provider.instances, harness.reservations.rows) == ({}, {})
+
+
+async def test_what_a_dead_creator_left_ends_with_its_row(harness: ReaperHarness) -> None:
+    """A row that stays in creation is deleted with the object that its creator had made, by one pass."""
+    await harness.reservations.add(reserve(REQUEST, harness.now))
+    await harness.provider.create(SPEC)
+    await harness.provider.create(replace(SPEC, label=f"{SPEC.label}-2"))
+    await harness.reservations.add(
+        mark_ready(
+            reserve(replace(REQUEST, spec=replace(SPEC, label=f"{SPEC.label}-2")), harness.now),
+            SandboxId("memory-2"),
+            harness.now,
+        )
+    )
+    harness.now += timedelta(seconds=STUCK_SECONDS + 1)
+    await harness.reaper().visit_all()
+    assert SPEC.label not in harness.reservations.rows
+    assert set(harness.provider.instances) == {SandboxId("memory-2")}
 
 
 async def test_files_that_can_never_be_had_are_abandoned_at_once(harness: ReaperHarness) -> None:
