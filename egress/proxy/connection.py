@@ -70,6 +70,22 @@ class EgressProxy:
         """Count the bytes of all connections together."""
         self.allowance = ByteAllowance(self.budget)
         self._session: aiohttp.ClientSession | None = None
+        self._tunnels: dict[asyncio.Task[Any] | None, tuple[Target, str]] = {}
+
+    def may_stay_open(self, connection: asyncio.Task[None], rules: EgressRules) -> bool:
+        """Return whether a connection, which a task serves, reaches only what other rules allow too.
+
+        Of a tunnel that is what it leads to. Other connections may still ask for all that these rules allow.
+        """
+        if connection not in self._tunnels:
+            return rules.covers(self.rules)
+        target, address = self._tunnels[connection]
+        try:
+            rules.check_host(target.host, target.port)
+            rules.check_address(address, target.port, is_named=not is_address(target.host))
+        except EgressRefused:
+            return False
+        return True
 
     async def close(self) -> None:
         """Close the session of plain and signed requests."""
@@ -115,7 +131,10 @@ class EgressProxy:
             raise EgressRefused(
                 f"A tunnel to port 80 of {target.host} is not possible: send plain HTTP, or use TLS."
             )
-        outside = await connect(target, self.rules, resolver=self.resolver, make_socket=self.make_socket)
+        outside, address = await connect(
+            target, self.rules, resolver=self.resolver, make_socket=self.make_socket
+        )
+        self._tunnels[asyncio.current_task()] = (target, address)
         try:
             await _answer(writer, _ESTABLISHED)
             if is_named:
@@ -125,6 +144,7 @@ class EgressProxy:
             log.info("egress.refused", host=target.host, reason=str(error))
             refuse_tls(writer)
         finally:
+            del self._tunnels[asyncio.current_task()]
             outside[1].close()
             with suppress(OSError):
                 await outside[1].wait_closed()
@@ -169,10 +189,14 @@ class EgressProxy:
         finally:
             await server.shutdown(1.0)
 
+    def _present_rules(self) -> EgressRules:
+        """Return the rules, which become wider when a record lists more."""
+        return self.rules
+
     def _forwarder(self) -> Forwarder:
         if self._session is None:
             self._session = open_session(
-                RulesGuard(rules=self.rules),
+                RulesGuard(get_rules=self._present_rules),
                 resolver=self.resolver,
                 timeout=aiohttp.ClientTimeout(
                     total=self.budget.connection_seconds, sock_read=self.budget.idle_seconds, sock_connect=30
@@ -183,7 +207,7 @@ class EgressProxy:
                 make_socket=self.make_socket,
             )
         return Forwarder(
-            rules=self.rules,
+            get_rules=self._present_rules,
             session=self._session,
             signer=self.signer,
             allowance=self.allowance,

@@ -27,8 +27,8 @@ async def connect(
     *,
     resolver: AbstractResolver,
     make_socket: SocketFactory = socket.socket,
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return streams to the target; raises EgressRefused and HostUnreachable."""
+) -> tuple[tuple[asyncio.StreamReader, asyncio.StreamWriter], str]:
+    """Return streams to the target, and its address; raises EgressRefused and HostUnreachable."""
     rules.check_host(target.host, target.port)
     is_named = not is_address(target.host)
     addresses = await _look_up(target, resolver) if is_named else [_literal(target.host)]
@@ -37,7 +37,7 @@ async def connect(
     for family, address in addresses:
         try:
             rules.check_address(address, target.port, is_named=is_named)
-            return await _open(family, address, target.port, make_socket)
+            return await _open(family, address, target.port, make_socket), address
         except EgressRefused as error:
             refused = error
         except (OSError, TimeoutError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +47,7 @@ _PLAIN_PORT = 80
 class Forwarder:
     """Forwards the requests of one sandbox by a session whose connections its rules check."""
 
-    rules: EgressRules
+    get_rules: Callable[[], EgressRules]
     session: aiohttp.ClientSession
     signer: RequestSigner
     allowance: ByteAllowance
@@ -71,7 +71,7 @@ class Forwarder:
         host = parse_host(url.raw_host)
         if await self.signer.has_credential(host):
             raise EgressRefused(f"Requests with the credential for {host} need https: use https://{host}/.")
-        await check_host(self.rules, self.signer, host, url.port or _PLAIN_PORT)
+        await check_host(self.get_rules(), self.signer, host, url.port or _PLAIN_PORT)
         return url.with_fragment(None)
 
     async def forward_signed(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:

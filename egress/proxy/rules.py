@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Self
@@ -75,6 +75,15 @@ class EgressRules:
         labels = host.split(".")
         return any(".".join(labels[place:]) in self.parents for place in range(1, len(labels)))
 
+    def covers(self, earlier: EgressRules) -> bool:
+        """Return whether everything that earlier rules allow is still allowed."""
+        return (
+            all(self.allows_name(host) for host in earlier.hosts)
+            and all(parent in self.parents or self.allows_name(parent) for parent in earlier.parents)
+            and all(_is_inside(network, self.networks) for network in earlier.networks)
+            and all(_is_inside(network, self.private) for network in earlier.private)
+        )
+
     def check_host(self, host: str, port: int) -> None:
         """Raise EgressRefused unless a host may be looked up and connected to; names are not resolved."""
         if is_address(host):
@@ -107,12 +116,18 @@ class EgressRules:
             )
 
 
+def _is_inside(network: IpNetwork, networks: Sequence[IpNetwork]) -> bool:
+    """Return whether one of the networks contains a network."""
+    first, last = network[0], network[-1]
+    return any(first in one and last in one for one in networks if one.version == network.version)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulesGuard(EgressGuard):
-    """Checks the connections of a client by the rules of a sandbox; the host itself is checked before."""
+    """Checks the connections of a client by a sandbox's present rules; the host itself is checked before."""
 
-    rules: EgressRules
+    get_rules: Callable[[], EgressRules]
 
     def check(self, host: str, port: int) -> None:
         """Raise EgressRefused unless a connection to this address is allowed."""
-        self.rules.check_address(host, port, is_named=True)
+        self.get_rules().check_address(host, port, is_named=True)

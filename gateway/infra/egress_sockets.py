@@ -85,7 +85,8 @@ class _SandboxProxy:
         self.directory = directory
         self._options = options
         self._places = asyncio.Semaphore(options.budget.connections)
-        self._connections = set[asyncio.Task[None]]()
+        self._connections: dict[asyncio.Task[None], EgressProxy] = {}
+        """The proxy that serves each connection; a new one has the present rules."""
         self._listener: socket.socket | None = None
         self._bound: tuple[int, int] | None = None
         self._proxies: list[EgressProxy] = []
@@ -94,13 +95,15 @@ class _SandboxProxy:
         self.task: asyncio.Task[None] | None = None
 
     def configure(self, spec: SandboxSpec, rules: EgressRules, trust: EgressTrust) -> None:
-        """Serve by these rules from the next connection on; connections of other rules are closed."""
+        """Serve by these rules from the next connection on; connections that they do not allow are closed."""
         self._account = spec.account
-        if self._proxies and self._proxies[-1].rules == rules:
+        if self._proxies and rules.covers(self._proxies[-1].rules):
+            self._proxies[-1].rules = rules
             self._proxies[-1].signer = self._options.signer(spec)
             return
-        for connection in self._connections:
-            connection.cancel()
+        for connection, earlier in self._connections.items():
+            if not earlier.may_stay_open(connection, rules):
+                connection.cancel()
         proxy = EgressProxy(
             rules=rules,
             resolver=self._options.resolver,
@@ -148,16 +151,16 @@ class _SandboxProxy:
         except BaseException:
             self._places.release()
             raise
-        task = asyncio.create_task(self._serve(connection))
-        self._connections.add(task)
+        proxy = self._proxies[-1]
+        task = asyncio.create_task(self._serve(connection, proxy))
+        self._connections[task] = proxy
         task.add_done_callback(self._forget)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
-        self._connections.discard(task)
+        del self._connections[task]
         self._places.release()
 
-    async def _serve(self, connection: socket.socket) -> None:
-        proxy = self._proxies[-1]
+    async def _serve(self, connection: socket.socket, proxy: EgressProxy) -> None:
         with log_errors("egress_socket.serve", socket=self.directory.name):
             try:
                 leave = await self._options.places.enter(self._account, timeout=PLACE_SECONDS)

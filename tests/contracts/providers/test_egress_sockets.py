@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from aiohttp import web
 from delivery.fair_gate import FairGate
 from delivery.fair_scheduler import PoolSize
 from egress.proxy.tunnel import ByteAllowance, EgressBudget
-from public_hosts import PublicHosts
+from public_hosts import PUBLIC, PublicHosts
 from sandbox.model import Network, SandboxSpec
 from sandbox.port import EGRESS_SOCKET
 
@@ -134,6 +135,49 @@ def spec_of_network() -> SandboxSpec:
         network=Network.RESTRICTED,
         allow_cidrs=("93.184.0.0/16",),
     )
+
+
+async def test_a_change_of_the_lists_cuts_what_they_no_longer_allow(
+    tmp_path: Path, hosts: PublicHosts
+) -> None:
+    """A longer list cuts nothing; a shorter one leaves only tunnels to what is still listed."""
+    go_on = asyncio.Event()
+
+    async def answer_slowly(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"begun")
+        await go_on.wait()
+        await response.write(b"-done")
+        return response
+
+    wide = replace(spec_of_network(), allow_domains=(NAME, "other.example.org"))
+    async with (
+        directories(tmp_path, 1) as (mine,),
+        hosts.serve(answer_slowly),
+        hosts.sockets() as sockets,
+    ):
+        sockets.open(mine, replace(wide, allow_domains=(NAME,)))
+        tunnels = [await connect(mine) for _ in range(2)]
+        plain = await connect(mine)
+        for _reader, writer in tunnels:
+            writer.write(f"CONNECT {PUBLIC}:80 HTTP/1.1\r\n\r\n".encode())
+        plain[1].write(ASK)
+        async with asyncio.timeout(60):
+            for reader, writer in tunnels:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(ASK)
+            for reader, _writer in (*tunnels, plain):
+                await reader.readuntil(b"begun")
+            sockets.open(mine, wide)
+            sockets.open(mine, replace(wide, allow_domains=("other.example.org",)))
+            assert b"done" not in await plain[0].read()
+            go_on.set()
+            assert b"-done" in await tunnels[0][0].read()
+            sockets.open(mine, replace(wide, allow_cidrs=("93.185.0.0/16",)))
+            await tunnels[1][0].read()
+        for _reader, writer in (*tunnels, plain):
+            writer.close()
 
 
 async def test_bytes_above_the_rate_are_awaited() -> None:
