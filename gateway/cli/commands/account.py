@@ -62,13 +62,13 @@ def add_changes(app: typer.Typer, plural: str, one: str) -> None:
     async def add_record(
         gateway: GatewayClient, name: NewName, setting: Settings = None, *, as_json: Json = False
     ) -> None:
-        body = {"name": name, "config": parse_settings(setting or [])}
+        body = {"name": name, "config": parse_settings(setting or [], any_json=True)}
         print_record(await gateway.post("accounts", "me", plural, body=body), as_json=as_json)
 
     async def change_record(
         gateway: GatewayClient, name: Name, setting: Settings = None, *, as_json: Json = False
     ) -> None:
-        body = {"config": parse_settings(setting or [])}
+        body = {"config": parse_settings(setting or [], any_json=True)}
         changed = await gateway.patch("accounts", "me", plural, name, body=body)
         print_record(changed, as_json=as_json)
         if waiting := changed.get("waiting_jobs"):

@@ -77,6 +77,16 @@ ACTIONS: dict[str, tuple[str, str, Any]] = {
         "/accounts/me/sandboxes/small",
         {"config": {"image": None}},
     ),
+    "sandboxes set small memoryLimit=420 lifecycle=7.5 image=2x": (
+        "PATCH",
+        "/accounts/me/sandboxes/small",
+        {"config": {"memoryLimit": 420, "lifecycle": 7.5, "image": "2x"}},
+    ),
+    "channels set bot application=420": (
+        "PATCH",
+        "/accounts/me/channels/bot",
+        {"settings": {"application": "420"}},
+    ),
     "channels show bot": ("GET", "/accounts/me/channels/bot", None),
     "channels add bot --kind telegram --paused": (
         "POST",
