@@ -129,7 +129,7 @@ async def test_a_changed_sandbox_is_asked_about_again(chat_gateway: ChatGateway)
         async with session.patch("/accounts/me/sandboxes/default", json=change) as answer:
             assert answer.status == 200, await answer.text()
     await send_and_wait(platform, f"/approve {approval}", containing="Approved")
-    again = await wait_for_message(platform, "The sandbox was changed")
+    again = await wait_for_message(platform, "the sandbox was changed")
     found = re.search(r"apr_\w+", again)
     assert found is not None
     assert found.group() != approval
