@@ -184,6 +184,7 @@ class Message(Content):
     direct_messages_topic: DirectMessagesTopic | None = None
     reply_to_message: ReplyTo | None = None
     external_reply: Content | None = None
+    reply_to_story: dict[str, Any] | None = None
     quote: Content | None = None
     forum_topic_reopened: dict[str, Any] | None = None
     migrate_to_chat_id: int | None = None

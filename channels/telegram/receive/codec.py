@@ -286,7 +286,8 @@ def _without_mention(text: str, message: payloads.Message, bot: Bot) -> tuple[st
 def _quoted(message: payloads.Message, bot: Bot) -> QuotedMessage | None:
     """Return the message that is replied to with its files, or the part of it that the user chose."""
     replied = message.reply_to_message
-    if other := message.external_reply:  # of another chat
+    story = payloads.Content(story=message.reply_to_story) if message.reply_to_story else None
+    if other := message.external_reply or story:  # of another chat
         text, files = _text(message.quote or other), attachments(other)
         return QuotedMessage(author=Author(id=""), text=text, attachments=files)
     if replied is None or replied.forum_topic_created is not None:

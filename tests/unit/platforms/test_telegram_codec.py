@@ -107,7 +107,6 @@ ATTRIBUTES = {
     "business_connection_id",
     "effect_id",
     "live_photo",
-    "reply_to_story",
     "sender_boost_count",
     "sender_business_bot",
 }
