@@ -18,8 +18,11 @@ vendor's class.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import ClassVar, Literal
 
 Remedy = Literal["retry", "give_up", "operator"]
@@ -29,12 +32,23 @@ MAX_WAIT_SECONDS = 3600.0
 
 
 def parse_wait(value: object) -> float:
-    """Return the seconds of a wait that a platform names, at most an hour; 0 for anything else."""
+    """Return the seconds of a wait that a platform names, at most an hour; 0 for anything else.
+
+    A text may be a date, as in the header Retry-After (RFC 9110, section 10.2.3).
+    """
     try:
         seconds = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        return 0.0
+        seconds = _seconds_until(value) if isinstance(value, str) else 0.0
     return min(seconds, MAX_WAIT_SECONDS) if seconds > 0 else 0.0
+
+
+def _seconds_until(date: str) -> float:
+    try:
+        moment = parsedate_to_datetime(date)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - time.time()
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return 0.0
 
 
 class ChannelError(Exception):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 
-from channels.errors import Ambiguous, ChannelError, Rejected, Unreachable
+from channels.errors import Ambiguous, ChannelError, Rejected, Unreachable, parse_wait
 from channels.message import File
 from egress.guard import EgressGuard
 from egress.policy import EgressRefused, refusal
@@ -48,7 +48,7 @@ class HttpResponse:
     @property
     def retry_after(self) -> float | None:
         """The seconds of the header Retry-After, or None."""
-        return parse_seconds(self.headers.get("Retry-After", ""))
+        return parse_retry_after(self.headers)
 
 
 def connecting(
@@ -131,6 +131,12 @@ def connection_error(what: str, error: Exception) -> ChannelError:
     refused = refusal(error)
     kind = Unreachable if before else Ambiguous
     return kind(f"{what}: {refused.why if refused else type(error).__name__}")
+
+
+def parse_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds of the header Retry-After, a number or a date; None without one that makes sense."""
+    text = headers.get("Retry-After", "")
+    return parse_seconds(text) if text.isdecimal() else parse_wait(text) or None
 
 
 def parse_seconds(text: str) -> float | None:

@@ -18,7 +18,7 @@ from channels.errors import (
     Undeliverable,
     Unreachable,
 )
-from channels.inbox.calls import HttpResponse, parse_seconds
+from channels.inbox.calls import HttpResponse, parse_retry_after, parse_seconds
 from channels.inbox.text import clean, identifier, mapping, mappings
 
 _SUCCESSES, _REDIRECTS = range(200, 300), range(300, 400)
@@ -53,7 +53,7 @@ def rate_limit(
     The wait is that of Retry-After, or until the reset of a limit that is used up, or the default. `words`
     are those of the response, in lower case.
     """
-    wait, reset = (parse_seconds(headers.get(name, "")) for name in ("Retry-After", "X-RateLimit-Reset"))
+    wait, reset = parse_retry_after(headers), parse_seconds(headers.get("X-RateLimit-Reset", ""))
     is_used_up = headers.get("X-RateLimit-Remaining") == "0"
     if wait is None and reset is not None and is_used_up:
         wait = reset - time.time()
