@@ -65,6 +65,7 @@ class ScriptedTurn:
     release: asyncio.Event | None = None
     usage: tuple[int, int] = (10, 5)
     finish: str = "stop"
+    refusal: str = ""
 
 
 Script = Sequence[ScriptedTurn] | Callable[[dict[str, Any]], ScriptedTurn]
@@ -176,8 +177,8 @@ class OpenAIServer(AbstractAsyncContextManager["OpenAIServer"]):
             return self._envelope(body, "chat.completion.chunk") | {"choices": [choice]}
 
         yield chunk({"role": "assistant", "content": ""})
-        for piece in _split(turn.text, turn.pieces):
-            yield chunk({"content": piece})
+        for delta in _said(turn):
+            yield chunk(delta)
         if turn.fault == "stall":
             await asyncio.Event().wait()
         if turn.fault == "cut":
@@ -231,6 +232,11 @@ def _refuse(fault: str) -> web.Response:
 def _usage(turn: ScriptedTurn) -> dict[str, int]:
     asked, answered = turn.usage
     return {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
+
+
+def _said(turn: ScriptedTurn) -> Iterator[dict[str, str]]:
+    yield from ({"content": piece} for piece in _split(turn.text, turn.pieces))
+    yield from ({"refusal": piece} for piece in _split(turn.refusal, turn.pieces))
 
 
 def _split(text: str, pieces: int) -> Iterator[str]:

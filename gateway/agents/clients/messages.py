@@ -38,6 +38,10 @@ class ChatPart(TypedDict, total=False):
     provider_details: dict[str, Any] | None
 
 
+REFUSAL = "refusal"
+"""The key in `provider_details` of a text with which the model refuses to answer."""
+
+
 class ResponseTokens(TypedDict, total=False):
     """The tokens of one response."""
 
@@ -128,6 +132,11 @@ def calls_of(message: ChatMessage) -> list[ChatPart]:
     if message["kind"] != "response":
         return []
     return [part for part in message["parts"] if part["part_kind"] == "tool-call"]
+
+
+def is_refusal(message: ChatMessage) -> bool:
+    """Return whether a response's text is a refusal to answer, by the server's own mark."""
+    return any((part.get("provider_details") or {}).get(REFUSAL) for part in message["parts"])
 
 
 def response_text(message: ChatMessage) -> str:

@@ -46,6 +46,7 @@ class ChatReply(ReplyDecoder):
         self._message = stored.response(model, provider=provider, url=url)
         self._usage: ResponseTokens = {}
         self._text: list[str] = []
+        self._refuses = False
         self._reasoning: dict[str, list[str]] = {}
         self._filter = ThinkingFilter()
         self._calls: dict[object, _StreamedCall] = {}
@@ -88,7 +89,9 @@ class ChatReply(ReplyDecoder):
                 break
         for call in delta.get("tool_calls") or ():
             self._add_call(call)
-        content = _content_text(delta.get("content")) or _content_text(delta.get("refusal"))
+        content = _content_text(delta.get("content"))
+        if not content and (content := _content_text(delta.get("refusal"))):
+            self._refuses = True
         text = self._filter.feed(content) if content else ""
         if text:
             self._text.append(text)
@@ -140,7 +143,10 @@ class ChatReply(ReplyDecoder):
 
     def _text_part(self) -> list[ChatPart]:
         text = "".join(self._text)
-        return [{"content": text, "part_kind": "text"}] if text.strip() else []
+        part: ChatPart = {"content": text, "part_kind": "text"}
+        if self._refuses:
+            part["provider_details"] = {stored.REFUSAL: True}
+        return [part] if text.strip() else []
 
 
 def _content_text(content: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.agents.clients import messages as stored
 from gateway.agents.clients.errors import (
     AllModelsFailed,
     ModelCallError,
@@ -13,6 +14,7 @@ from gateway.agents.clients.errors import (
     ModelTimedOut,
     ModelUnknown,
 )
+from gateway.agents.clients.messages import ChatMessage
 from gateway.agents.model.state import TurnUsage
 from gateway.agents.port import AgentError, TurnLimits
 
@@ -68,13 +70,16 @@ def _limit_reached(name: str, words: str, ceiling: int, used: int) -> AgentError
     )
 
 
-def unusable_answer(finish_reason: str | None, fault: str) -> AgentError:
+def unusable_answer(response: ChatMessage, fault: str) -> AgentError:
     """Return the error of a response without text or call, or whose text has not the form of the answer."""
+    finish_reason, text = response.get("finish_reason"), stored.response_text(response)
+    if stored.is_refusal(response):
+        return AgentError(f"The model refused to answer: {text[:MAX_SHOWN]}")
     if finish_reason == "content_filter":
         return AgentError("The model's content filter refused to answer.")
     if finish_reason == "length":
         return AgentError("The model ran into its own output limit before it said anything usable.")
-    if fault:
+    if text:
         return AgentError(f"The model did not answer in the form that was asked for. {fault}")
     return AgentError("The model gave no usable answer: it returned neither text nor a tool call.")
 

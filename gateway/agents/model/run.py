@@ -271,8 +271,9 @@ class ModelRun:
         """Tell the model why its response is unusable; raises AgentError if it was told before."""
         reason = response.get("finish_reason")
         self._unusable_responses += 1
-        if reason in {"content_filter", "length"} or self._unusable_responses > MAX_UNUSABLE_RESPONSES:
-            raise failures.unusable_answer(reason, feedback if stored.response_text(response) else "")
+        is_final = reason in {"content_filter", "length"} or stored.is_refusal(response)
+        if is_final or self._unusable_responses > MAX_UNUSABLE_RESPONSES:
+            raise failures.unusable_answer(response, feedback)
         self._add_to_request(
             [{"content": feedback, "timestamp": stored.timestamp(), "part_kind": "retry-feedback"}]
         )

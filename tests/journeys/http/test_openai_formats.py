@@ -36,6 +36,7 @@ SCRIPT = {
     "prose": ScriptedTurn(text="Paris, with two million people."),
     "counted": ScriptedTurn(text="let me count", calls=[ToolCall(name="census")]),
     "written": ScriptedTurn(text="a file", calls=[ToolCall(name="bash", args={"command": WRITE})]),
+    "impossible": ScriptedTurn(refusal="I count no people."),
     "cut": ScriptedTurn(text='{"name": "Par', finish="length"),
 }
 
@@ -127,6 +128,17 @@ async def test_a_format_holds_across_the_clients_tools(formats: OpenAIGateway) -
         model="default", messages=said, tools=[TOOL], response_format=City
     )
     assert found.choices[0].message.parsed == City(name="Paris", people=2_100_000)
+
+
+async def test_a_refusal_of_the_model_is_the_reason(formats: OpenAIGateway) -> None:
+    """It is no answer in the form, and the model is not asked again; without a form it is the answer."""
+    asked: Any = {"model": "default", "messages": [{"role": "user", "content": "impossible"}]}
+    before = formats.model.requests
+    with pytest.raises(openai.APIStatusError, match="The model refused to answer: I count no people"):
+        await formats.client.chat.completions.parse(**asked, response_format=City)
+    assert formats.model.requests == before + 1
+    found = await formats.client.chat.completions.create(**asked)
+    assert found.choices[0].message.content == "I count no people."
 
 
 async def test_a_json_object_and_a_cut_answer(formats: OpenAIGateway) -> None:
