@@ -8,21 +8,29 @@ from dataclasses import dataclass, replace
 import structlog
 
 from delivery.database.engine import Database
-from gateway.agents.port import ToolResult
+from gateway.agents.port import PendingToolCall, ToolResult
+from gateway.conversations.approval_question import CallTarget
+from gateway.conversations.call_binding import covers
+from gateway.environments.fingerprint import fingerprint_all
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.collection import FileCollector
 from gateway.jobs.jobs import Jobs
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
+from gateway.store.turns import approvals, turns
 from gateway.store.turns import jobs as job_store
-from gateway.store.turns import turns
 from gateway.store.turns.job_calls import JobCall
 from gateway.store.turns.turns import Turn
 from gateway.tools.external_tools import OpenExternalTools
-from gateway.tools.tool import InvalidArguments, ToolContext
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, call_key
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
+
+CHANGED = (
+    "The tool, its address or the sandbox was changed after a person approved this call, so it was not made. "
+    "Call the tool again if it is still needed: then a person is asked again."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +76,8 @@ class CallRunner:
                     return ToolResult(
                         ok=False, content=f"the agent has no tool {call.tool} now. {why}".strip()
                     )
+                if not await self._is_as_approved(context, call, tool):
+                    return ToolResult(ok=False, content=CHANGED)
                 result = await tool.run(context, call.args, call.job)
                 if take_result():
                     result = await external.hooks.after_tool(call.tool, call.args, call.job, result)
@@ -80,6 +90,24 @@ class CallRunner:
         except Exception:  # a tool may raise anything: its job ends nevertheless
             log.exception("call.failed", job=call.job, tool=call.tool)
             return ToolResult(ok=False, content="the call failed; the operator finds the reason in the log")
+
+    async def _is_as_approved(self, context: ToolContext, call: JobCall, tool: Tool) -> bool:
+        """Return whether a call is what a person approved, or needed no approval."""
+        async with self.database.read() as connection:
+            asked = await approvals.list_for_turn(connection, context.turn.id)
+        approved = [
+            one
+            for one in asked
+            if one.state == "approved" and call_key(context.turn.id, one.call) == call.job
+        ]
+        target = CallTarget(
+            address=tool.address(call.args) if tool.address is not None else None, definition=tool.definition
+        )
+        fingerprint = fingerprint_all(context.environments, context.environment)
+        return not approved or any(
+            covers(one, PendingToolCall(id=one.call, name=call.tool, args=call.args), fingerprint, target)
+            for one in approved
+        )
 
     async def _context(self, origin: CallOrigin, call: JobCall) -> ToolContext:
         turn = replace(origin.turn, input="")  # its text may name a prompt of a server

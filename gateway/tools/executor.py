@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -47,7 +46,7 @@ from gateway.tools.live_output import LiveOutput
 from gateway.tools.screens.browser import browser
 from gateway.tools.screens.computer import computer
 from gateway.tools.step_results import describe_call, event_data, interrupted_result, recorded_result
-from gateway.tools.tool import SEVERAL, InvalidArguments, Tool, ToolContext, validate_arguments
+from gateway.tools.tool import SEVERAL, InvalidArguments, Tool, ToolContext, call_key, validate_arguments
 from sandbox.errors import SandboxError
 from sandbox.lifecycle.waits import Wait, reported_wait
 
@@ -291,7 +290,7 @@ class ToolExecutor(Tools):
         """Return whether an interrupted call can be executed again: without harm, or to find its job."""
         if tool.idempotent or args.get("background"):
             return True
-        return await tool.is_job(_call_key(self._context.turn.id, call))
+        return await tool.is_job(call_key(self._context.turn.id, call))
 
     async def _is_done(self, call: str) -> bool:
         step = await self._get_step(call)
@@ -332,7 +331,7 @@ class ToolExecutor(Tools):
                 trees, environments = context.files.trees, context.environments
                 with reported_wait(Wait.LOADING):
                     await trees.begin(context.turn, environments or {"": context.environment})
-            given, key = _without_workspace_argument(args, context), _call_key(context.turn.id, call)
+            given, key = _without_workspace_argument(args, context), call_key(context.turn.id, call)
             async with self._live_output.of_call(call) as listener:
                 result = await tool.run(replace(context, on_output=listener), given, key)
             return replace(result, detail={"note": objection, **result.detail}) if objection else result
@@ -385,7 +384,3 @@ def _with_workspace_argument(spec: ToolSpec, tool: Tool, contexts: Mapping[str, 
 def _without_workspace_argument(args: Mapping[str, Any], context: ToolContext) -> Mapping[str, Any]:
     several = len(context.environments) >= SEVERAL
     return {name: value for name, value in args.items() if not (several and name == "workspace")}
-
-
-def _call_key(turn: str, call: str) -> str:
-    return "job_" + hashlib.sha256(f"{turn}\n{call}".encode()).hexdigest()[:26]

@@ -174,11 +174,28 @@ def fixed(spec: ToolSpec) -> Callable[[ToolContext], ToolSpec]:
     return lambda _context: spec
 
 
+def call_key(turn: str, call: str) -> str:
+    """Return the key of a turn's call, which is the id of its job if it has one."""
+    return "job_" + hashlib.sha256(f"{turn}\n{call}".encode()).hexdigest()[:26]
+
+
 def definition_of(spec: ToolSpec, *further: object) -> str:
-    """Return a hash of what a tool's author states about it; `further` values decide what it does."""
-    stated = [spec.name, spec.description, spec.schema, *map(repr, further)]
+    """Return a hash of what a tool's author states about it; `further` values decide what it does.
+
+    The order of names in a list, such as `required`, does not count: some servers have another each time.
+    """
+    stated = [spec.name, spec.description, _sorted_names(spec.schema), *map(repr, further)]
     exact = json.dumps(stated, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(exact.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _sorted_names(schema: Any) -> Any:
+    if isinstance(schema, Mapping):
+        return {name: _sorted_names(value) for name, value in schema.items()}
+    if isinstance(schema, list | tuple):
+        is_names = all(isinstance(one, str) for one in schema)
+        return sorted(schema) if is_names else [_sorted_names(one) for one in schema]
+    return schema
 
 
 def str_argument(args: Mapping[str, Any], name: str, *, required: bool = True) -> str:

@@ -12,12 +12,15 @@ import pytest
 from sqlalchemy import update
 
 from delivery.database.engine import Database
-from gateway.agents.port import ToolResult
+from gateway.agents.port import PendingToolCall, ToolResult
+from gateway.conversations.approvals import request
+from gateway.conversations.call_binding import unknown_target, with_addresses
+from gateway.environments.fingerprint import fingerprint
 from gateway.jobs.jobs import Jobs
 from gateway.jobs.progress import JobProgress
 from gateway.store.job_state import JobState
 from gateway.store.tables import steps
-from gateway.store.turns import job_calls, turns
+from gateway.store.turns import approvals, job_calls, turns
 from gateway.store.turns import jobs as job_store
 from gateway.store.turns.job_calls import JobCall
 from gateway.store.turns.jobs import Job
@@ -42,6 +45,7 @@ class Dovecot:
     called: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     calls: int = 0
+    description: str = "Wait as a job that a person approved."
 
     def tools(self) -> Mapping[str, Tool]:
         """Return the functions as tools."""
@@ -70,7 +74,12 @@ class Dovecot:
             """Wait as a job that can be repeated."""
             return await hold()
 
-        return {one.__name__: function_tool(one.__name__, one) for one in (later, maybe, harmless)}
+        @tool(approval="always", background=True, repeatable=True)
+        async def approved() -> str:
+            return await hold()
+
+        approved.__doc__ = self.description
+        return {one.__name__: function_tool(one.__name__, one) for one in (later, maybe, harmless, approved)}
 
 
 @pytest.fixture
@@ -247,6 +256,31 @@ async def test_a_call_of_a_process_that_died(
         if state == "failed":
             assert ended.reason == "outcome_unknown"
             assert "not repeated" in (await gateway.follow_up(ended.id)).input
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+async def test_an_approved_call_is_not_resumed_as_something_else(
+    harness: TurnWorkerHarness, *, is_changed: bool
+) -> None:
+    """After a crash the tool may be another one under the same name, which nobody approved."""
+    turn, dovecot = await harness.add_turn(running=True), Dovecot()
+    call = PendingToolCall(id="call-1", name="approved", args={})
+    async with CallProcess(harness, dovecot) as gateway:
+        async with harness.open_tools(gateway.calls.open, turn) as (tools, _external):
+            targets = with_addresses(unknown_target, tools.call_address, tools.call_definition)
+            environment = await harness.environment_resolver.resolve(harness.agent, turn.conversation)
+            async with harness.transactions.begin("test") as tx:
+                await request(tx, turn, [call], fingerprint(environment), targets=targets)
+                (asked,) = await approvals.list_for_turn(tx.connection, turn.id)
+                assert await approvals.decide(tx.connection, asked.id, state="approved", by="bob", comment="")
+        started = await gateway.call(turn, "approved")
+        await dovecot.called.wait()
+    later = Dovecot(description="Sell the doves.") if is_changed else Dovecot()
+    later.opened.set()
+    async with CallProcess(harness, later) as gateway:
+        ended = await gateway.ended(started.detail["resultId"])
+    assert (str(ended.state), later.calls) == (("failed", 0) if is_changed else ("completed", 1))
+    assert ("after a person approved this call" in ended.output) is is_changed
 
 
 async def test_a_call_of_a_removed_tool_fails(harness: TurnWorkerHarness) -> None:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.agents.port import ToolSpec
 from gateway.conversations.call_binding import call_digest
+from gateway.tools.tool import definition_of
 
 APPROVED = ("write", {"path": "a.txt", "content": "hi"}, "sandbox")
 
@@ -35,3 +37,16 @@ def test_another_call_has_another_digest(other: tuple[str, dict[str, Any], str])
 def test_the_order_of_arguments_does_not_matter(args: dict[str, Any]) -> None:
     """The same arguments in another order have the same digest."""
     assert call_digest("bash", args, "s") == call_digest("bash", dict(reversed(args.items())), "s")
+
+
+def test_a_definition_is_the_same_whatever_the_order_of_its_names() -> None:
+    """Servers that build their schemas from unordered sets list `required` in another order each time."""
+    args = {"a": {"type": "string"}, "b": {"type": "string"}}
+    one, other = (
+        ToolSpec(name="pay", description="Pay.", schema={"properties": args, "required": required})
+        for required in (["a", "b"], ["b", "a"])
+    )
+    assert definition_of(one) == definition_of(other)
+    fewer = ToolSpec(name="pay", description="Pay.", schema={"properties": args, "required": ["a"]})
+    assert definition_of(one) != definition_of(fewer)
+    assert definition_of(one) != definition_of(one, "exec ./pay")
