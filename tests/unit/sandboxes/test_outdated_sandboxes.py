@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from structlog.testing import capture_logs
+
 from memory_reservations import MemoryReservations
 from memory_sandboxes import MemoryProvider
 from pool_harness import REQUEST, SPEC, PoolHarness
@@ -129,3 +131,15 @@ async def test_a_sandbox_that_cannot_be_saved_is_not_replaced(tmp_path: Path) ->
     assert await pool.use(CHANGED, instance_of) == first
     (tmp_path / "scratch").unlink()
     assert await pool.use(CHANGED, instance_of) != first
+
+
+async def test_services_of_a_replaced_sandbox_are_started_again() -> None:
+    """Their definitions are in HOME, which a provider may keep; a first instance can have none."""
+    pool = OutdatedHarness().pool()
+    with capture_logs() as logs:
+        await pool.use(REQUEST, instance_of)
+    assert logs == []
+    with capture_logs() as logs:
+        await pool.use(CHANGED, instance_of)
+    # The provider in memory cannot run the program that lists them.
+    assert [one["event"] for one in logs] == ["sandbox.services_restart_failed"]
