@@ -30,6 +30,7 @@ from gateway.files.turn_trees import TurnTrees
 from gateway.files.workspace_outbox import FileTooLarge, OutboxFile, OutboxLocation
 from gateway.store.conversations import files as store
 from gateway.store.conversations.files import ActivitySpan, FileRow, FileState
+from gateway.store.turns import jobs
 from gateway.store.turns.jobs import Job
 from gateway.store.turns.turns import Turn
 from sandbox import registry
@@ -39,6 +40,8 @@ from sandbox.model import is_external
 log = structlog.get_logger(__name__)
 
 COLLECT_TIMEOUT = 60.0
+WRITING = timedelta(seconds=1)
+"""A file that is changed within this time, while a job of the conversation runs, is being written."""
 MAX_NAMED_FILES = 5
 """Files named one by one in a notice; the rest are counted."""
 
@@ -138,7 +141,7 @@ class FileCollector:
             log.warning("files.collect_failed", turn=owner.turn, job=owner.job, error=repr(error))
 
     async def _collect_all(self, location: OutboxLocation, owner: FileOwner) -> None:
-        files = await workspace_outbox.list_files(location)
+        files = await self._list_written(location, owner)
         if not files:
             return
         began, slack = min(one.changed_at for one in files), location.clock_tolerance
@@ -150,6 +153,19 @@ class FileCollector:
         for one in files:
             if one.version not in known.get(one.path, ()) and _is_from_conversation(one, spans, slack):
                 await self._collect_file(location, owner, one)
+
+    async def _list_written(self, location: OutboxLocation, owner: FileOwner) -> list[OutboxFile]:
+        """Return the files of the outbox without those that a job is writing: its end collects them."""
+        files = await workspace_outbox.list_files(location)
+        recent = utc_now() - WRITING - location.clock_tolerance
+        if owner.job is not None or all(one.changed_at < recent for one in files):
+            return files
+        async with self._transactions.database.read() as connection:
+            if not await jobs.has_running(connection, owner.conversation):
+                return files
+        await asyncio.sleep(WRITING.total_seconds())
+        versions = {one.path: one.version for one in await workspace_outbox.list_files(location)}
+        return [one for one in files if versions.get(one.path) == one.version]
 
     async def _collect_file(self, location: OutboxLocation, owner: FileOwner, file: OutboxFile) -> None:
         if not file.is_utf8:

@@ -39,7 +39,7 @@ PATIENCE = 5.0
 """Seconds to wait for a sandbox in use whose record was deleted."""
 SWEEP_PATIENCE = 60.0
 """Seconds that a person who asked for a sweep waits for its two parts each; what has not ended goes on."""
-OUTDATED_SECONDS = 5.0
+OUTDATED_SECONDS = 2.0
 """Seconds within which a provider says whether a sandbox has the settings of its record."""
 LOCK_RETENTION = timedelta(days=1)
 LEASE_NAME = "sandboxes"

@@ -130,6 +130,13 @@ async def count_running_in(connection: Connection, sandbox: str) -> int:
     return int(counted.scalar_one())
 
 
+async def has_running(connection: Connection, conversation: str) -> bool:
+    """Return whether a command of a conversation runs as a job; calls of tools change no files."""
+    of_it = (jobs.c.conversation == conversation) & (jobs.c.provider != CALLS)
+    query = select(jobs.c.id).where(of_it, jobs.c.state == str(JobState.RUNNING)).limit(1)
+    return (await connection.execute(query)).first() is not None
+
+
 async def count_running_of(connection: Connection, sandbox_record: str) -> int:
     """Return how many jobs run in the sandboxes of a sandbox record."""
     counted = await connection.execute(

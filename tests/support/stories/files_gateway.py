@@ -45,6 +45,13 @@ class FilesGateway:
                     return answer
                 await asyncio.sleep(0.05)
 
+    async def first_event(self, conversation: str, kind: str) -> dict[str, Any]:
+        """Return the first event of a kind once there is one."""
+        async with asyncio.timeout(60):
+            while not (found := await self.events_of_kind(conversation, kind)):  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.05)
+        return dict(found[0])
+
     async def events_of_kind(self, conversation: str, kind: str) -> list[dict[str, Any]]:
         """Return the data of a conversation's events of one kind."""
         events = await self.process.events(conversation)
