@@ -47,7 +47,7 @@ def enter() -> Iterator[list[str]]:
 def gateway(enter: list[str]) -> DeployedGateway:
     """Return the service once it is ready; its programs run as its user."""
     path = "PATH=/opt/dovecote/bin:/usr/bin:/bin"
-    as_user = ["runuser", "-u", "dovecote", "--", "env", path]
+    as_user = ["runuser", "-u", "dovecote", "--", "env", "-i", path]
     running = DeployedGateway(enter=[*enter, *as_user], data="/var/lib/dovecote")
     until(running.is_ready, SECONDS)
     return running
