@@ -165,7 +165,7 @@ class ToolExecutor(Tools):
         A call that would be refused requires none: no approval is requested in vain.
         """
         try:
-            context = self._context.in_workspace(args)
+            context = tool.context_of(self._context, args)
             self._validate(tool, args, context)
             refused = not typed_by_asker and tool.objection(context, args) is not None
         except InvalidArguments:
@@ -187,13 +187,14 @@ class ToolExecutor(Tools):
     def can_run(self, call: PendingToolCall) -> bool:
         """Return whether there is such a tool and the call's arguments fit it: others fail without effect."""
         tool = self._tools.get(call.name)
+        if tool is None:
+            return False
         try:
-            context = self._context.in_workspace(call.args)
-            if tool is not None:
-                self._validate(tool, call.args, context)
+            context = tool.context_of(self._context, call.args)
+            self._validate(tool, call.args, context)
         except InvalidArguments:
             return False
-        return tool is not None and tool.is_offered(context)
+        return tool.is_offered(context)
 
     def changed_calls(self, calls: Sequence[PendingToolCall]) -> Sequence[PendingToolCall]:
         """Return calls with the arguments that hooks gave them: these are what people decide about."""
@@ -315,7 +316,7 @@ class ToolExecutor(Tools):
         self._check()
         self._running += 1
         try:
-            context = self._context.in_workspace(args)
+            context = tool.context_of(self._context, args)
             if not tool.is_offered(context):
                 return ToolResult(ok=False, content="this tool is not offered in that workspace")
             if context.agent_files is not None and context.agent is not None:
@@ -331,7 +332,8 @@ class ToolExecutor(Tools):
                 trees, environments = context.files.trees, context.environments
                 with reported_wait(Wait.LOADING):
                     await trees.begin(context.turn, environments or {"": context.environment})
-            given, key = _without_workspace_argument(args, context), call_key(context.turn.id, call)
+            given = _without_workspace_argument(args, context) if tool.uses_workspace else args
+            key = call_key(context.turn.id, call)
             async with self._live_output.of_call(call) as listener:
                 result = await tool.run(replace(context, on_output=listener), given, key)
             return replace(result, detail={"note": objection, **result.detail}) if objection else result

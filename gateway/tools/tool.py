@@ -162,6 +162,13 @@ class Tool:
         """Return whether the call with this key is a background job."""
         return self.jobs is not None and self.jobs.exists is not None and await self.jobs.exists(key)
 
+    def context_of(self, context: ToolContext, args: Mapping[str, Any]) -> ToolContext:
+        """Return the context of a call; raises InvalidArguments for a workspace that the agent does not have.
+
+        Of a tool that works in none, `workspace` is an argument like any other.
+        """
+        return context.in_workspace(args) if self.uses_workspace else context
+
     def is_offered(self, context: ToolContext) -> bool:
         """Return whether a call can succeed in the context's environment."""
         if self.changes_files and context.environment.spec.read_only:

@@ -262,7 +262,7 @@ async def test_a_call_of_a_process_that_died(
 async def test_an_approved_call_is_not_resumed_as_something_else(
     harness: TurnWorkerHarness, *, is_changed: bool
 ) -> None:
-    """After a crash the tool may be another one under the same name, which nobody approved."""
+    """If the tool of that name was changed since the approval, the job fails with this reason."""
     turn, dovecot = await harness.add_turn(running=True), Dovecot()
     call = PendingToolCall(id="call-1", name="approved", args={})
     async with CallProcess(harness, dovecot) as gateway:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from delivery.database.engine import Database
+from gateway.agents.port import PendingToolCall
 from gateway.store.turns import turn_steps
 from gateway.tools.executor import ToolExecutor
 from gateway.tools.external.functions import BrokenTool, CallInfo, function_tool, tool
@@ -99,6 +100,33 @@ async def test_failures_are_results(harness: TurnWorkerHarness, args: dict[str, 
     assert not result.ok
     assert reported in result.content
     assert "canary" not in result.content
+
+
+async def test_a_tool_may_have_a_workspace_of_its_own(harness: TurnWorkerHarness) -> None:
+    """`workspace` names one of several for tools that work in one; for others it is an argument."""
+
+    @tool(approval="never")
+    async def file_under(workspace: str) -> str:
+        """File a letter where it belongs."""
+        return f"filed under {workspace}"
+
+    turn = await harness.add_turn(running=True)
+    context = await harness.tool_context(turn)
+    context = replace(context, environments={"a": context.environment, "b": context.environment})
+    async with InstalledTools({"file": function_tool("file", file_under)}, no_external_tools).open(
+        replace(context, agent=harness.agent)
+    ) as external:
+        tools = ToolExecutor(
+            context,
+            begin=harness.transactions.begin,
+            check=lambda: None,
+            allowed=None,
+            external=external.tools,
+        )
+        assert tools.can_run(PendingToolCall(id="call-1", name="file", args={"workspace": "letters"}))
+        for number, name in enumerate(("letters", "a")):
+            result = await tools.call("file", {"workspace": name}, call=f"call-{number}")
+            assert (result.ok, result.content) == (True, f"filed under {name}")
 
 
 async def test_the_sandbox_mode_and_the_agents_list_apply(harness: TurnWorkerHarness) -> None:
