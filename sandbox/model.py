@@ -22,6 +22,11 @@ def external_id(name: str, instance: str = "") -> SandboxId:
     return SandboxId(f"{_EXTERNAL}{name}@{instance}" if instance else f"{_EXTERNAL}{name}")
 
 
+def external_name(sandbox_id: str) -> str:
+    """Return the name in an id of `external_id`."""
+    return sandbox_id.removeprefix(_EXTERNAL).partition("@")[0]
+
+
 def is_external(sandbox_id: str | None) -> bool:
     """Return whether an id is that of a sandbox which Dovecote did not create."""
     return sandbox_id is not None and sandbox_id.startswith(_EXTERNAL)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from sandbox.config import EXTERNAL_NAME, LOADER_VARIABLES, VARIABLE_NAME
@@ -20,6 +21,7 @@ from sandbox.model import (
     JobReport,
     SandboxId,
     SandboxSpec,
+    external_name,
     is_external,
 )
 from sandbox.port import Feature, Provider, ProviderContext, ProviderPlugin, Sandbox
@@ -85,7 +87,12 @@ class ExternalProvider(Provider):
             ) from error
 
     async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
-        """Return an existing sandbox; raises SandboxGone if the spec now names another one."""
+        """Return an existing sandbox; raises SandboxGone if the spec now names another one.
+
+        With `as_created` it is the one of the id, whatever the spec names: a job may run in it.
+        """
+        if spec.as_created:
+            spec = replace(spec, external=external_name(sandbox_id) if is_external(sandbox_id) else "")
         if not spec.external and not is_external(sandbox_id):
             return await self._provider.connect(sandbox_id, spec)
         if not spec.external:
