@@ -35,6 +35,9 @@ from gateway.store.turns import turns
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 
+MAX_DECIDER = 60
+"""Characters of the name of a person who decided, for the model."""
+
 CALL_CHANGED = "The call was changed after this approval, so it is needed again."
 
 
@@ -128,11 +131,17 @@ def decisions_by_call(approvals: Iterable[Approval]) -> dict[str, ApprovalDecisi
     return {
         approval.call: ApprovalDecision(
             approved=approval.state in {"approved", ANSWERED},
-            by=approval.decided_by or "",
+            by=_decider(approval),
             comment=approval.comment or "",
         )
         for approval in found
     }
+
+
+def _decider(approval: Approval) -> str:
+    """Return who decided, by name, on one line; a name is the person's own words."""
+    name = " ".join((approval.decided_name or "").split())[:MAX_DECIDER]
+    return name or approval.decided_by or ""
 
 
 class Approvals:
