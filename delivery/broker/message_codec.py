@@ -47,7 +47,7 @@ def decode_message(message: Msg, *, live: bool = False) -> StoredEvent:
     return StoredEvent(
         seq=seq,
         previous=_previous(headers, seq),
-        type=EventType(headers[TYPE]),
+        type=EventType.read(headers[TYPE]),
         raw=message.data,
         # Only a republished message has the previous sequence of its subject in this header.
         previous_transient=int(headers.get(LAST_SEQUENCE, "0")) if live else 0,
@@ -97,6 +97,6 @@ class StoredMessage:
         return StoredEvent(
             seq=self.seq,
             previous=_previous(self.headers, self.seq),
-            type=EventType(self.headers[TYPE]),
+            type=EventType.read(self.headers[TYPE]),
             raw=self.body,
         )

@@ -61,6 +61,19 @@ class EventType(StrEnum):
     WEBHOOK_TEST = "webhook.test"
     WEBHOOK_DISABLED = "webhook.disabled"
 
+    @classmethod
+    def read(cls, name: str) -> EventType:
+        """Return the type of a stored event. One that only a newer version has is none of the members.
+
+        Replicas of several versions share the events during an upgrade, and a version may be taken back.
+        """
+        found = cls._value2member_map_.get(name)
+        if isinstance(found, cls):
+            return found
+        unknown = str.__new__(cls, name)
+        unknown._name_ = unknown._value_ = name
+        return unknown
+
 
 TRANSIENT = frozenset({EventType.MESSAGE_DELTA, EventType.TOOL_DELTA})
 """Types that have a seq but no n, are stored until their turn ends, and are not replayed once superseded."""
@@ -206,7 +219,7 @@ class Event:
         shape = json.loads(raw)
         return cls(
             id=shape["id"],
-            type=EventType(shape["type"]),
+            type=EventType.read(shape["type"]),
             time=datetime.fromisoformat(shape["time"]),
             conversation=shape["conversation"],
             turn=shape.get("turn"),

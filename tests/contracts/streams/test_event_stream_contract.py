@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,18 @@ async def stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         return
     async with open_jetstream(tmp_path) as (_server, opened):
         yield opened
+
+
+async def test_an_event_of_a_newer_version_is_read_as_it_is(stream: EventStream) -> None:
+    """A newer replica wrote it: readers get it, and what follows it."""
+    newer = replace(make_event(1, text="x"), type=EventType.read("pigeon.landed"))
+    seq = await stream.append(newer, expected=0, account="acc")
+    await stream.append(make_event(2), expected=seq, account="acc")
+    found = await stream.read("cnv_a", after=0, limit=10, account="acc")
+    assert [one.event.type for one in found] == ["pigeon.landed", EventType.JOB_STARTED]
+    assert (found[0].type, found[0].transient) == ("pigeon.landed", False)
+    assert found[0].event.encode(seq) == newer.encode(seq)
+    assert json.loads(found[0].as_json())["type"] == "pigeon.landed"
 
 
 async def next_event(follower: AsyncIterator[StoredEvent | None]) -> StoredEvent:

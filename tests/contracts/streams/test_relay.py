@@ -87,6 +87,20 @@ async def test_a_mark_that_was_lost_is_made_again(database: Database) -> None:
     assert await _published_texts(stream, conversation) == ["a", "b"]
 
 
+async def test_an_event_of_a_newer_version_is_published(database: Database) -> None:
+    """Events after it are not held up."""
+    stream = MemoryEvents()
+    relay = Relay(database, stream, lambda _point: None)
+    conversation = await _record_unpublished(database, [])
+    newer = Event.now(EventType.read("pigeon.landed"), conversation, {"text": "a"})
+    async with database.begin() as connection:
+        await outbox.record(connection, {conversation: [newer]})
+    await _record_unpublished(database, ["b"], conversation)
+    async with _run_relay(relay):
+        await _wait_until_published(database, relay)
+    assert await _published_texts(stream, conversation) == ["a", "b"]
+
+
 async def _wait_for_texts(
     stream: MemoryEvents, conversation: str, texts: list[str], *, account: str = "acc"
 ) -> None:
