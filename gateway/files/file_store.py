@@ -49,7 +49,7 @@ class FileStore:
         self._retention = retention
         self._quota = quota
         self._grace = grace
-        self._swept_to = self._expired_to = ""
+        self._swept_to = ""
         self._tries = tries
         self._interval = interval
 
@@ -102,8 +102,8 @@ class FileStore:
             type=stated_type if found == media_types.BINARY and _is_harmless(stated_type) else found,
             size=len(content),
             sha256=digest,
-            version=uploads.expiry(now + min(lifetime, self._retention)) if lifetime else "",
             created_at=now,
+            expires_at=now + min(lifetime, self._retention) if lifetime else None,
         )
         async with self._database.begin() as connection:
             await store.add(connection, row)
@@ -114,8 +114,9 @@ class FileStore:
         async with self._database.read() as connection:
             row = await store.get_by_id(connection, file)
         now = utc_now()
-        is_stored = row is not None and row.created_at > now - self._retention
-        return row if row is not None and is_stored and not uploads.has_expired(row, now) else None
+        if row is None or row.created_at <= now - self._retention:
+            return None
+        return row if row.expires_at is None or row.expires_at > now else None
 
     async def read(self, file: str) -> bytes | None:
         """Return the bytes of a file; None if they were deleted."""
@@ -150,7 +151,7 @@ class FileStore:
         async with self._database.begin() as connection:
             await store.delete_before(connection, before=now - self._retention)
             await uploads.delete_open_before(connection, now - UPLOAD_TIME)
-            self._expired_to = await uploads.delete_expired(connection, now, after=self._expired_to)
+            await uploads.delete_expired(connection, before=now)
         async with self._database.begin() as connection:
             idle, self._swept_to = await store.begin_delete(
                 connection, now=now, grace=self._grace, after=self._swept_to

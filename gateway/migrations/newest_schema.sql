@@ -275,7 +275,7 @@ CREATE TABLE files (
 	caption TEXT NOT NULL,
 	note TEXT,
 	noted_turn VARCHAR(40),
-	created_at DATETIME NOT NULL,
+	created_at DATETIME NOT NULL, expires_at DATETIME,
 	CONSTRAINT fk_files_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
 	CONSTRAINT fk_files_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE,
 	CONSTRAINT pk_files PRIMARY KEY (id),
@@ -787,6 +787,8 @@ CREATE INDEX ix_endpoints_account ON endpoints (account);
 CREATE INDEX ix_files_account ON files (account);
 
 CREATE INDEX ix_files_created_at ON files (created_at);
+
+CREATE INDEX ix_files_expires ON files (expires_at) WHERE expires_at IS NOT NULL;
 
 CREATE INDEX ix_files_job ON files (job) WHERE job IS NOT NULL;
 

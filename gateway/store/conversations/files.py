@@ -72,6 +72,7 @@ class FileRow:
     caption: str = ""
     note: str | None = None
     noted_turn: str | None = None
+    expires_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,46 +14,19 @@ from gateway.store.conversations.files import FileRow, FileState
 from gateway.store.tables import files
 
 _COLUMNS = [files.c[name] for name in FileRow.__dataclass_fields__]
-PAGE = 1000
-"""Files that one search for expired uploads looks at; the next search continues after them."""
-
 _IN_PARTS = (str(FileState.UPLOADING), str(FileState.PART))
 
 
-def expiry(moment: datetime) -> str:
-    """Return the `version` of an upload that expires; versions compare as their times do."""
-    return moment.replace(microsecond=0).isoformat()
-
-
-def expires_at(row: FileRow) -> datetime | None:
-    """Return when an upload expires; None: with the retention."""
-    if row.state is not FileState.UPLOADED or not row.version:
-        return None
-    return datetime.fromisoformat(row.version)
-
-
-def has_expired(row: FileRow, now: datetime) -> bool:
-    """Return whether a file is an upload whose time is over."""
-    expires = expires_at(row)
-    return expires is not None and expires <= now
-
-
-async def delete_expired(connection: Connection, now: datetime, *, after: str = "", limit: int = PAGE) -> str:
-    """Delete the expired uploads among the next files after an id; returns the last id, empty at the end."""
-    page = select(files.c.id, files.c.state, files.c.version)
-    rows = (await connection.execute(page.where(files.c.id > after).order_by(files.c.id).limit(limit))).all()
-    present = expiry(now)
-    expired = [row[0] for row in rows if row[1] == str(FileState.UPLOADED) and "" < row[2] <= present]
-    if expired:
-        await connection.execute(delete(files).where(files.c.id.in_(expired)))
-    return str(rows[-1][0]) if len(rows) == limit else ""
+async def delete_expired(connection: Connection, *, before: datetime) -> None:
+    """Delete uploads whose client gave a time that has passed; their bytes are deleted by a later sweep."""
+    await connection.execute(delete(files).where(files.c.expires_at <= before))
 
 
 async def list_uploads(
     connection: Connection, account: str, *, after: str | None, limit: int, newest_first: bool
 ) -> list[FileRow]:
     """Return an account's uploads by their time, after the file `after` in this order."""
-    is_stored = or_(files.c.version == "", files.c.version > expiry(utc_now()))
+    is_stored = or_(files.c.expires_at.is_(None), files.c.expires_at > utc_now())
     query = select(*_COLUMNS).where(
         files.c.account == account, files.c.state == str(FileState.UPLOADED), is_stored
     )

@@ -253,7 +253,7 @@ def _to_object(row: FileRow, purpose: str = "user_data") -> FileObject:
         id=openai_ids.from_file(row.id),
         bytes=row.size,
         created_at=int(row.created_at.timestamp()),
-        expires_at=int(expires.timestamp()) if (expires := uploads.expires_at(row)) else None,
+        expires_at=int(row.expires_at.timestamp()) if row.expires_at else None,
         filename=row.name,
         purpose=purpose,
     )
