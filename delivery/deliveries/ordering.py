@@ -33,9 +33,8 @@ from delivery.deliveries.destinations import DestinationState
 from delivery.deliveries.job_message import JOB_STATES
 from delivery.deliveries.part import Part
 from delivery.deliveries.port import Delivery
-from delivery.deliveries.rendering import DECISIONS, EXPIRIES
 from delivery.deliveries.store import DueDelivery, NewDelivery
-from delivery.events.event import Event
+from delivery.events.event import REQUEST_ENDS, Event
 
 FILES, URGENT, JOBS, CHANGES, QUESTIONS = " files", " urgent", " jobs", " changes", " questions"
 """Suffixes of the ordering keys of a conversation's files, urgent notices, messages of jobs, changes of
@@ -63,7 +62,7 @@ def ordering_key(event: Event, part: Part) -> str:
         return event.conversation + FILES
     if event.type in JOB_STATES:
         return event.conversation + JOBS
-    if part.edits is not None and event.type in DECISIONS | EXPIRIES:
+    if part.edits is not None and event.type in REQUEST_ENDS:
         return event.conversation + QUESTIONS
     if part.edits is not None or part.reaction is not None:
         return event.conversation + CHANGES

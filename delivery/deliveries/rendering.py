@@ -13,7 +13,7 @@ from channels.message import Address, Button
 from channels.port import ChannelLimits
 from delivery.deliveries.job_message import JOB_STATES, render_job
 from delivery.deliveries.part import FilePart, Part
-from delivery.events.event import Event, EventType
+from delivery.events.event import DECISIONS, Event, EventType
 
 CHAT_ROLES = ("assistant", "notice", "operator")
 
@@ -25,12 +25,6 @@ class SpeechFormat:
     suffix: str
     media_type: str
 
-
-DECISIONS = frozenset({EventType.APPROVAL_RESOLVED, EventType.QUESTION_ANSWERED})
-"""The events that end a question; each replaces the message of its question, where a platform can edit."""
-
-EXPIRIES = frozenset({EventType.APPROVAL_EXPIRED, EventType.QUESTION_EXPIRED})
-"""The events that take a question back because its turn has ended; each changes the question's message."""
 
 _JOB_ENDS = JOB_STATES.keys() - {EventType.JOB_PROGRESS}
 CONTINUED = "… The whole text follows as a file."

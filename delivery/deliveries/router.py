@@ -17,7 +17,7 @@ from delivery.deliveries.rendering import SpeechFormat
 from delivery.deliveries.route import Route, RouteKind
 from delivery.deliveries.routes import EndpointSubscription
 from delivery.deliveries.store import NewDelivery
-from delivery.events.event import DELIVERY_EVENTS, Event, EventType
+from delivery.events.event import DECISIONS, DELIVERY_EVENTS, Event, EventType
 from delivery.events.outbox import RecordedEvents
 
 MAX_MESSAGES = 2
@@ -132,7 +132,7 @@ async def _with_replaced_message(
         last = max(earlier, key=lambda view: view.part, default=None)
         if one.part or last is None:
             edits.append(one)
-        elif event.type in rendering.DECISIONS and not last.platform_id and last.state in OPEN_DELIVERIES:
+        elif event.type in DECISIONS and not last.platform_id and last.state in OPEN_DELIVERIES:
             edits.append(_waiting_for(replaced_event, one))
         else:
             edits.append(replace(one, platform_id=last.platform_id))

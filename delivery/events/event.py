@@ -85,6 +85,15 @@ DELIVERY_EVENTS = frozenset(
 
 TURN_ENDS = frozenset({EventType.TURN_COMPLETED, EventType.TURN_FAILED, EventType.TURN_CANCELLED})
 
+DECISIONS = frozenset({EventType.APPROVAL_RESOLVED, EventType.QUESTION_ANSWERED})
+"""The events with which a person ends an approval or a question."""
+
+EXPIRIES = frozenset({EventType.APPROVAL_EXPIRED, EventType.QUESTION_EXPIRED})
+"""The events that take an approval or a question back because its turn has ended."""
+
+REQUEST_ENDS = DECISIONS | EXPIRIES
+"""The events after which an approval or a question waits for nobody."""
+
 MAX_DATA_BYTES = 224 * 1024
 """The largest size of an event's data as JSON: the stream accepts messages of 256 KiB with headers."""
 

@@ -100,14 +100,10 @@ class SandboxControl:
             running = await store.count_running_jobs(connection, account)
             found = await records.list_by_kind(connection, account, "sandbox")
         changed_at = {record.id: record.updated_at for record in found}
-        candidates = {
-            row.label: jobs
-            for row in rows
-            if (jobs := running.get((row.provider, row.sandbox or ""))) and _is_older(row, changed_at)
-        }
-        outdated = await asyncio.gather(*(self._is_outdated(row) for row in rows if row.label in candidates))
-        asked = [row.label for row in rows if row.label in candidates]
-        return {label: candidates[label] for label, yes in zip(asked, outdated, strict=True) if yes}
+        jobs = {row.label: running.get((row.provider, row.sandbox or ""), 0) for row in rows}
+        candidates = [row for row in rows if jobs[row.label] and _is_older(row, changed_at)]
+        outdated = await asyncio.gather(*map(self._is_outdated, candidates))
+        return {row.label: jobs[row.label] for row, yes in zip(candidates, outdated, strict=True) if yes}
 
     async def _is_outdated(self, row: Reservation) -> bool:
         """Return whether a sandbox has other settings than its record; a provider that fails counts as yes.
@@ -117,10 +113,8 @@ class SandboxControl:
         try:
             environment = await self._environment_of(row)
             spec = environment.spec
-            if (environment.provider, spec.persistent) != (
-                row.provider,
-                row.persistent,
-            ) or row.sandbox is None:
+            is_same = (environment.provider, spec.persistent) == (row.provider, row.persistent)
+            if row.sandbox is None or not is_same:
                 return False
             async with asyncio.timeout(OUTDATED_SECONDS):
                 return await self._pool(row.provider).backend.is_outdated(row.sandbox, spec)

@@ -196,7 +196,7 @@ class TurnAttempt:
         )
         if outdated:
             async with self.begin("turn.pause") as tx:
-                await self._request(tx, outdated_approvals.pending_calls(outdated), files)
+                await self._request(tx, outdated_approvals.pending_calls(outdated), files, usage={})
                 checkpoint = self.turn.paused or b""
                 await turns.pause(tx.connection, self.turn, fence=self._fence, state=checkpoint)
         return bool(outdated)
@@ -206,10 +206,10 @@ class TurnAttempt:
         tx: Transaction,
         calls: Sequence[PendingToolCall],
         files: Mapping[str, PresentFile],
-        usage: Mapping[str, Any] | None = None,
+        usage: Mapping[str, Any],
     ) -> None:
-        about: Any = {"targets": self._call_targets, "files": files, "usage": usage or {}}
-        await approvals.request(tx, self.turn, calls, self._sandbox_fingerprint, **about)
+        fingerprint, targets = self._sandbox_fingerprint, self._call_targets
+        await approvals.request(tx, self.turn, calls, fingerprint, targets=targets, files=files, usage=usage)
 
     async def take_steering(self) -> Sequence[str]:
         """Merge the messages that steer this turn into it and return all of them, in order."""
@@ -327,7 +327,7 @@ class TurnAttempt:
         files = await self._preview_changes(calls)
         async with self.begin("turn.pause") as tx:
             await turns.pause(tx.connection, self.turn, fence=self._fence, state=required.state)
-            await self._request(tx, calls, files, asdict(required.usage))
+            await self._request(tx, calls, files, usage=asdict(required.usage))
             await report_held_up_jobs(tx, self.turn.conversation, self.list_files)
 
     async def _finish(self, finished: Finished) -> None:

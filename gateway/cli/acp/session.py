@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from delivery.events.event import Event, EventType
+from delivery.events.event import REQUEST_ENDS, Event, EventType
 from gateway.cli.acp.peer import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, JsonRpcPeer, RpcError
 from gateway.cli.acp.prompts import Prompt, PromptFile
 from gateway.cli.acp.updates import (
@@ -23,7 +23,6 @@ from gateway.cli.acp.updates import (
 from gateway.cli.client import ApiError, GatewayClient
 from gateway.cli.errors import CommandFailed, print_error
 from gateway.cli.terminal.conversation_client import ConversationClient, Frame
-from gateway.cli.terminal.transcript import REQUEST_ENDS
 from gateway.web.stream.turn_events import TurnEnded, TurnEventReader
 
 END_TURN, CANCELLED = "end_turn", "cancelled"

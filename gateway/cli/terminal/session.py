@@ -12,13 +12,13 @@ from typing import Any
 
 import typer
 
+from delivery.events.event import REQUEST_ENDS
 from gateway.cli.errors import print_error
 from gateway.cli.printable import clean
 from gateway.cli.terminal.conversation_client import ConversationClient, MessageTooLong
 from gateway.cli.terminal.screens import ChatScreen, KeyPress, TypedLine
 from gateway.cli.terminal.transcript import (
     ENDS,
-    REQUEST_ENDS,
     Transcript,
     render_decision_command,
     render_tool_call,

@@ -16,9 +16,6 @@ Event = Mapping[str, Any]
 ENDS = frozenset({"turn.completed", "turn.failed", "turn.cancelled"})
 """The types of events that end a turn."""
 
-REQUEST_ENDS = frozenset({"approval.resolved", "approval.expired", "question.answered", "question.expired"})
-"""The types of events after which an approval or a question waits for nobody."""
-
 
 class Transcript:
     """Renders events; tracks how much of the current message was already written.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from channels.message import Author
-from delivery.deliveries.rendering import DECISIONS
 from delivery.deliveries.transactions import Transaction
+from delivery.events.event import DECISIONS
 from gateway.conversations.approval_question import render_call
 from gateway.conversations.approvals import (
     AlreadyDecided,
