@@ -14,13 +14,9 @@ from delivery.database.tables import deliveries
 from delivery.deliveries import destinations, ordering
 from delivery.deliveries.part import Part, decode_part
 from delivery.events.event import EventType
-from gateway.agents.port import PendingToolCall
-from gateway.conversations import approvals
 from gateway.conversations.message_ids import approval_event_id
 from gateway.store.conversations import conversations
 from gateway.store.turn_state import TurnState
-from gateway.store.turns import approvals as store
-from gateway.store.turns import turns
 from gateway.store.turns.approvals import Approval
 from gateway.turns.histories import HistoryCache
 from gateway.turns.turn_end import end_turn
@@ -28,18 +24,6 @@ from ingress_harness import IngressHarness, open_ingress_harness
 
 QUESTION: dict[str, Any] = {"question": "Tea or coffee?", "choices": ["Tea", "Coffee"]}
 COMMAND: dict[str, Any] = {"command": "rm -r build"}
-
-
-async def ask(harness: IngressHarness, tool: str, args: dict[str, Any]) -> Approval:
-    """Have a turn wait for a person."""
-    await harness.send_message("order something")
-    turn = await harness.start_first_turn()
-    async with harness.transactions.begin("turn.pause") as tx:
-        fence = await conversations.raise_fence(tx.connection, turn.conversation)
-        await turns.pause(tx.connection, turn, fence=fence, state=b"")
-        await approvals.request(tx, turn, [PendingToolCall(id="c1", name=tool, args=args)], "")
-        (asked,) = await store.list_for_turn(tx.connection, turn.id)
-    return asked
 
 
 async def show(harness: IngressHarness, asked: Approval, platform_id: str, *, part: int = 0) -> None:
@@ -92,7 +76,7 @@ async def test_a_question_of_a_turn_that_ended_loses_its_buttons(
 ) -> None:
     """Its message changes once and says why; where it was not shown, no message follows."""
     harness = await open_ingress_harness(database)
-    asked = await ask(harness, tool, args)
+    asked = await harness.ask(args, tool=tool)
     await show(harness, asked, "31")
     await end(harness, state)
     ((part, key, _),) = await list_parts(harness, kind)
@@ -107,7 +91,7 @@ async def test_a_question_of_a_turn_that_ended_loses_its_buttons(
 async def test_a_turn_without_an_open_question_takes_none_back(database: Database) -> None:
     """A request that was decided is changed by its decision alone."""
     harness = await open_ingress_harness(database)
-    asked = await ask(harness, "bash", COMMAND)
+    asked = await harness.ask(COMMAND, tool="bash")
     await show(harness, asked, "31")
     await harness.press(f"approve:{asked.id}")
     await end(harness, TurnState.CANCELLED)
@@ -120,7 +104,7 @@ async def test_a_decision_changes_its_question_also_if_that_is_shown_later(
 ) -> None:
     """A question that a rate limit delays kept its buttons, below the decision."""
     harness = await open_ingress_harness(database)
-    asked = await ask(harness, "bash", COMMAND)
+    asked = await harness.ask(COMMAND, tool="bash")
     if is_shown:
         await show(harness, asked, "31")
     await harness.press(f"deny:{asked.id}")
@@ -133,7 +117,7 @@ async def test_a_decision_changes_its_question_also_if_that_is_shown_later(
 async def test_the_message_with_the_buttons_is_the_last_of_a_long_question(database: Database) -> None:
     """The parts above it stay; while it is not sent, the change waits."""
     harness = await open_ingress_harness(database)
-    asked = await ask(harness, "bash", {"command": "echo " + "long " * 900})
+    asked = await harness.ask({"command": "echo " + "long " * 900}, tool="bash")
     event, target = approval_event_id(asked.id), harness.address().encode()
     find = find_shown_in(harness.database)
     last = len(await list_parts(harness, EventType.APPROVAL_REQUESTED)) - 1
@@ -147,7 +131,7 @@ async def test_the_message_with_the_buttons_is_the_last_of_a_long_question(datab
 async def test_a_chat_that_is_open_again_gets_the_question_and_its_change(database: Database) -> None:
     """The question that it missed is sent with its buttons, so what became of it must follow."""
     harness = await open_ingress_harness(database)
-    await ask(harness, "ask_person", QUESTION)
+    await harness.ask(QUESTION)
     await end(harness, TurnState.CANCELLED)
     destination = harness.address().destination
     missed = [str(EventType.QUESTION_REQUESTED), str(EventType.QUESTION_EXPIRED)]
@@ -166,7 +150,7 @@ async def test_a_chat_that_is_open_again_gets_the_question_and_its_change(databa
 async def test_a_question_that_moved_with_its_room_is_found_there(database: Database) -> None:
     """Slack gives a shared channel another id, and messages keep theirs: what ends a question changes it."""
     harness = await open_ingress_harness(database)
-    asked = await ask(harness, "ask_person", QUESTION)
+    asked = await harness.ask(QUESTION)
     await show(harness, asked, "31")
     old, new = harness.address(), harness.address("moved")
     await harness.receive(RoomMigrated(key="moved", old=old, new=new))

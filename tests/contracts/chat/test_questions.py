@@ -23,32 +23,17 @@ from gateway.agents.port import (
     Tools,
     TurnInput,
 )
-from gateway.conversations import approvals
 from gateway.conversations.approvals import AlreadyDecided, Approvals
 from gateway.conversations.approver_rules import ApproverRule
 from gateway.conversations.questions import SIGN_IN, InvalidAnswer
-from gateway.store.conversations import conversations
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as store
-from gateway.store.turns import turns
 from gateway.store.turns.approvals import Approval
 from ingress_harness import ANN, BOB, IngressHarness, open_ingress_harness
 from turn_worker import open_turn_worker
 
 CHOICES: dict[str, Any] = {"question": "Tea or coffee?", "choices": ["Tea", "Coffee"]}
 FORM: dict[str, Any] = {"question": "Your shirt?", "form": {"name": "on the back", "size": "S to XL"}}
-
-
-async def ask(harness: IngressHarness, args: dict[str, Any], *, tool: str = "ask_person") -> Approval:
-    """Have a turn ask a question, or for the approval of another tool's call."""
-    await harness.send_message("order something")
-    turn = await harness.start_first_turn()
-    async with harness.transactions.begin("turn.pause") as tx:
-        fence = await conversations.raise_fence(tx.connection, turn.conversation)
-        await turns.pause(tx.connection, turn, fence=fence, state=b"")
-        await approvals.request(tx, turn, [PendingToolCall(id="c1", name=tool, args=args)], "")
-        (asked,) = await store.list_for_turn(tx.connection, turn.id)
-    return asked
 
 
 async def present(harness: IngressHarness, asked: Approval) -> Approval:
@@ -79,7 +64,7 @@ async def test_those_who_may_answer_a_question(
 ) -> None:
     """The channel's rule holds for answers, and the turn goes on with one."""
     harness = await open_ingress_harness(database, approvers=rule)
-    asked = await ask(harness, CHOICES)
+    asked = await harness.ask(CHOICES)
     await answer(harness, way, asked, by)
     found = await present(harness, asked)
     assert (found.state, found.comment) == (state, "Coffee" if state == "answered" else None)
@@ -90,7 +75,7 @@ async def test_those_who_may_answer_a_question(
 async def test_a_question_has_one_winner(database: Database) -> None:
     """The same answer again is accepted, a different one is refused with the first."""
     harness = await open_ingress_harness(database)
-    asked = await ask(harness, CHOICES)
+    asked = await harness.ask(CHOICES)
     decisions = Approvals(harness.transactions)
     for given in ("tea", "1"):
         assert (await decisions.answer(harness.account, asked.id, given, by="key")).comment == "Tea"
@@ -116,7 +101,7 @@ async def test_invisible_characters_make_no_difference(
 ) -> None:
     """Marks of direction, joiners, other forms of a letter and the style of an emoji."""
     harness = await open_ingress_harness(database)
-    asked = await ask(harness, {"question": "Which?", "choices": choices})
+    asked = await harness.ask({"question": "Which?", "choices": choices})
     await Approvals(harness.transactions).answer(harness.account, asked.id, given, by="key")
     assert (await present(harness, asked)).comment == choices[chosen]
 
@@ -124,7 +109,7 @@ async def test_invisible_characters_make_no_difference(
 async def test_answers_that_do_not_fit_change_nothing(database: Database) -> None:
     """Another text than the choices, a missing field and an approval are refused with what would fit."""
     harness = await open_ingress_harness(database)
-    asked = await ask(harness, CHOICES)
+    asked = await harness.ask(CHOICES)
     decisions = Approvals(harness.transactions)
     for given in ("milk", "0", "3", "", {"a": "b"}):
         with pytest.raises(InvalidAnswer):
@@ -138,7 +123,7 @@ async def test_answers_that_do_not_fit_change_nothing(database: Database) -> Non
 async def test_a_form_is_filled_in_by_text_or_by_fields(database: Database) -> None:
     """Every field is needed; a text names them with colons."""
     harness = await open_ingress_harness(database)
-    asked = await ask(harness, FORM)
+    asked = await harness.ask(FORM)
     decisions = Approvals(harness.transactions)
     with pytest.raises(InvalidAnswer, match="size is missing"):
         await decisions.answer(harness.account, asked.id, {"name": "Ann"}, by="key")
@@ -149,7 +134,7 @@ async def test_a_form_is_filled_in_by_text_or_by_fields(database: Database) -> N
 async def test_a_question_can_be_declined(database: Database) -> None:
     """`/deny` ends a question without an answer, with the reason for the agent."""
     harness = await open_ingress_harness(database)
-    asked = await ask(harness, CHOICES)
+    asked = await harness.ask(CHOICES)
     await harness.send_command("deny", f"{asked.id} not my decision")
     found = await present(harness, asked)
     assert (found.state, found.comment) == ("denied", "not my decision")
@@ -158,7 +143,7 @@ async def test_a_question_can_be_declined(database: Database) -> None:
 async def test_a_chat_shows_the_question_and_then_the_answer(database: Database) -> None:
     """The message has the numbered choices and their buttons; the answer replaces it."""
     harness = await open_ingress_harness(database)
-    asked = await ask(harness, CHOICES)
+    asked = await harness.ask(CHOICES)
     await harness.press(f"answer:{asked.id}:1")
     shown = [body for body in await harness.list_delivery_bodies() if "Tea or coffee?" in body]
     assert len(shown) == 2
@@ -195,7 +180,7 @@ async def test_a_reply_to_a_question_answers_it(
 ) -> None:
     """Where people reply to messages, the text of a reply counts like the command."""
     harness = await open_ingress_harness(database)
-    asked = await ask(harness, args)
+    asked = await harness.ask(args)
     await show(harness)
     await harness.send_message(text, by=BOB, quoted=quoting(SHOWN))
     answered = await present(harness, asked)
@@ -206,7 +191,7 @@ async def test_a_reply_to_a_question_answers_it(
 async def test_a_reply_that_fits_no_choice_says_what_would(database: Database) -> None:
     """It is not left behind the turn that waits; a reply to another message is one for the agent."""
     harness = await open_ingress_harness(database)
-    asked = await ask(harness, CHOICES)
+    asked = await harness.ask(CHOICES)
     await show(harness)
     await harness.send_message("Cocoa", quoted=quoting(SHOWN))
     assert "Coffee" in (await harness.list_delivery_bodies())[-1]
@@ -219,7 +204,7 @@ async def test_a_reply_that_fits_no_choice_says_what_would(database: Database) -
 async def test_a_reply_answers_by_the_rule_of_the_channel(database: Database) -> None:
     """Who may not decide about commands does not answer either."""
     harness = await open_ingress_harness(database, approvers="asker")
-    asked = await ask(harness, CHOICES)
+    asked = await harness.ask(CHOICES)
     await show(harness)
     await harness.send_message("Tea", by=BOB, quoted=quoting(SHOWN))
     assert (await present(harness, asked)).state == "pending"
@@ -234,7 +219,7 @@ async def test_a_text_in_a_direct_chat_answers_the_question(
 ) -> None:
     """It would be in line behind the turn that waits for it."""
     harness = await open_ingress_harness(database)
-    asked = await ask(harness, args)
+    asked = await harness.ask(args)
     await harness.send_message(text)
     answered = await present(harness, asked)
     assert (answered.state, answered.comment) == ("answered", answer)
@@ -255,7 +240,7 @@ async def test_a_message_behind_a_turn_that_waits_for_a_person_says_so(
 ) -> None:
     """It is for the agent, later; the notice has the command that ends the wait."""
     harness = await open_ingress_harness(database)
-    asked = await ask(harness, CHOICES, tool=tool)
+    asked = await harness.ask(CHOICES, tool=tool)
     await harness.send_message("Cocoa", room=room, mentions_bot=True)
     assert (await present(harness, asked)).state == "pending"
     assert len(await harness.list_open_turns()) == 2

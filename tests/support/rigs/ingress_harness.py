@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -21,6 +21,8 @@ from delivery.events.event import Event, new_id
 from delivery.events.port import EventStream
 from delivery.events.relay import Relay
 from gateway.accounts import api_keys
+from gateway.agents.port import PendingToolCall
+from gateway.conversations import approvals
 from gateway.conversations.approvals import Approvals
 from gateway.conversations.approver_rules import ApproverRule
 from gateway.conversations.submissions.full_queues import FullQueues, RefusalReports
@@ -37,7 +39,9 @@ from gateway.store.accounts.records import Record
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.turn_state import TurnState
+from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import turns
+from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 
 ANN = Author(id="7", name="Ann")
@@ -143,6 +147,17 @@ class IngressHarness:
             claimed = await turns.claim(connection, first, fence=fence, worker_id="here", crashes=0)
         assert claimed is not None
         return replace(first, input=claimed.input, state=TurnState.RUNNING, attempt=1)
+
+    async def ask(self, args: Mapping[str, Any], *, tool: str = "ask_person") -> Approval:
+        """Have a turn ask a question, or for the approval of another tool's call, and wait."""
+        await self.send_message("order something")
+        turn = await self.start_first_turn()
+        async with self.transactions.begin("turn.pause") as tx:
+            fence = await conversations.raise_fence(tx.connection, turn.conversation)
+            await turns.pause(tx.connection, turn, fence=fence, state=b"")
+            await approvals.request(tx, turn, [PendingToolCall(id="c1", name=tool, args=args)], "")
+            (asked,) = await approval_store.list_for_turn(tx.connection, turn.id)
+        return asked
 
     async def list_events(self) -> list[Event]:
         """Return every event, in order."""
