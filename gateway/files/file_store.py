@@ -82,11 +82,12 @@ class FileStore:
         *,
         stated_type: str = "",
         lifetime: timedelta | None = None,
+        purpose: str | None = None,
     ) -> FileRow:
         """Store an upload for a later message; raises StorageFull and what `write_blob` raises.
 
         `stated_type` is the media type that the sender claims. The file is deleted after its `lifetime`, or
-        after the retention if that is shorter.
+        after the retention if that is shorter. `purpose` is what the client said that it is for.
         """
         digest = await self.write_blob(account, content)
         shown = media_types.sanitize_name(name)
@@ -104,6 +105,7 @@ class FileStore:
             sha256=digest,
             created_at=now,
             expires_at=now + min(lifetime, self._retention) if lifetime else None,
+            purpose=purpose,
         )
         async with self._database.begin() as connection:
             await store.add(connection, row)

@@ -275,7 +275,7 @@ CREATE TABLE files (
 	caption TEXT NOT NULL,
 	note TEXT,
 	noted_turn VARCHAR(40),
-	created_at DATETIME NOT NULL, expires_at DATETIME,
+	created_at DATETIME NOT NULL, expires_at DATETIME, purpose VARCHAR(64),
 	CONSTRAINT fk_files_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
 	CONSTRAINT fk_files_conversation_conversations FOREIGN KEY(conversation) REFERENCES conversations (id) ON DELETE CASCADE,
 	CONSTRAINT pk_files PRIMARY KEY (id),

@@ -358,6 +358,7 @@ files = Table(
     Column("noted_turn", String(40)),
     Column("created_at", UtcDateTime, nullable=False, index=True),
     Column("expires_at", UtcDateTime),
+    Column("purpose", String(64)),
     UniqueConstraint("conversation", "identity"),
     partial_index("ix_files_job", "job", where="job IS NOT NULL"),
     partial_index("ix_files_expires", "expires_at", where="expires_at IS NOT NULL"),
@@ -365,6 +366,7 @@ files = Table(
 """Files to and from people; `identity` is the same when a file is found again.
 
 `expires_at` is when an upload is deleted, if its client gave a time; the others end with the retention.
+`purpose` is what the client of `/v1/files` said that an upload is for.
 `note` is a message about the file for the model, and `noted_turn` the turn that received it.
 """
 

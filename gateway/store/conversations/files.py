@@ -73,6 +73,7 @@ class FileRow:
     note: str | None = None
     noted_turn: str | None = None
     expires_at: datetime | None = None
+    purpose: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

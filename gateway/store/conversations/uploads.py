@@ -23,13 +23,24 @@ async def delete_expired(connection: Connection, *, before: datetime) -> None:
 
 
 async def list_uploads(
-    connection: Connection, account: str, *, after: str | None, limit: int, newest_first: bool
+    connection: Connection,
+    account: str,
+    *,
+    after: str | None,
+    limit: int,
+    newest_first: bool,
+    purpose: str | None = None,
 ) -> list[FileRow]:
-    """Return an account's uploads by their time, after the file `after` in this order."""
+    """Return an account's uploads by their time, after the file `after` in this order.
+
+    With a `purpose`, those alone whose client gave it.
+    """
     is_stored = or_(files.c.expires_at.is_(None), files.c.expires_at > utc_now())
     query = select(*_COLUMNS).where(
         files.c.account == account, files.c.state == str(FileState.UPLOADED), is_stored
     )
+    if purpose is not None:
+        query = query.where(files.c.purpose == purpose)
     if after is not None:
         query = query.where(files.c.id < after if newest_first else files.c.id > after)
     query = query.order_by(files.c.id.desc() if newest_first else files.c.id).limit(limit)

@@ -30,6 +30,8 @@ MAX_FIELD = 1000
 """Bytes of a field of the form that is no file."""
 MAX_FIELDS = 20
 """Parts of a form."""
+_PURPOSE = "user_data"
+"""The purpose of an upload whose form names none."""
 
 
 class FileObject(ResponseModel):
@@ -41,7 +43,7 @@ class FileObject(ResponseModel):
     created_at: int
     expires_at: int | None = None
     filename: str
-    purpose: str = "user_data"
+    purpose: str
     status: Literal["processed"] = "processed"
 
 
@@ -77,7 +79,7 @@ class UploadForm(LenientRequest):
     """
 
     file: Annotated[str, Field(json_schema_extra={"format": "binary"})]
-    purpose: str = "user_data"
+    purpose: Annotated[str, Field(min_length=1, max_length=64)] = _PURPOSE
     expires_after: ExpiresAfter | None = None
 
 
@@ -87,6 +89,7 @@ class FileQuery(LenientRequest):
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1000
     order: Literal["asc", "desc"] = "desc"
     after: Annotated[StrictStr, Field(max_length=60)] | None = None
+    purpose: Annotated[StrictStr, Field(max_length=64)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +127,12 @@ async def upload_file(call: ApiCall[NoContent, NoContent]) -> FileObject | web.R
 async def _save(call: ApiCall[NoContent, NoContent], form: _Form) -> FileObject:
     try:
         file_store = call.services.file_services.file_store
-        row = await file_store.save(call.account, form.name, form.content, lifetime=form.lifetime)
+        row = await file_store.save(
+            call.account, form.name, form.content, lifetime=form.lifetime, purpose=form.purpose
+        )
     except StorageFull as error:
         raise storage_full(str(error), "/file") from None
-    return _to_object(row, form.purpose)
+    return _to_object(row)
 
 
 async def _read_form(call: ApiCall[NoContent, NoContent]) -> _Form:
@@ -155,8 +160,18 @@ async def _read_form(call: ApiCall[NoContent, NoContent]) -> _Form:
         raise HttpProblem(400, "the body is no valid multipart form", close=True) from error
     if "file" not in fields or not name:
         raise invalid_field("/file", "the form needs a file with a name in the field `file`")
-    purpose = fields.get("purpose", b"user_data").decode("utf-8", "replace")
-    return _Form(name=name, content=fields["file"], purpose=purpose, lifetime=_lifetime(fields))
+    return _Form(name=name, content=fields["file"], purpose=_purpose(fields), lifetime=_lifetime(fields))
+
+
+def _purpose(fields: Mapping[str, bytes]) -> str:
+    """Return what the client says that an upload is for; raises HttpProblem."""
+    if "purpose" not in fields:
+        return _PURPOSE
+    try:
+        purpose = fields["purpose"].decode("utf-8", "replace")
+        return UploadForm.model_validate({"file": "", "purpose": purpose}).purpose
+    except ValidationError as error:
+        raise invalid_field("/purpose", error.errors()[0]["msg"]) from None
 
 
 def _lifetime(fields: Mapping[str, bytes]) -> timedelta | None:
@@ -194,6 +209,7 @@ async def list_files(call: ApiCall[NoContent, FileQuery]) -> FileList:
             after=openai_ids.to_file(query.after) if query.after else None,
             limit=query.limit + 1,
             newest_first=query.order == "desc",
+            purpose=query.purpose,
         )
     shown = [_to_object(row) for row in rows[: query.limit]]
     first, last = (shown[0].id, shown[-1].id) if shown else (None, None)
@@ -248,14 +264,14 @@ def _file_not_found() -> HttpProblem:
     return not_found("there is no such file in this account")
 
 
-def _to_object(row: FileRow, purpose: str = "user_data") -> FileObject:
+def _to_object(row: FileRow) -> FileObject:
     return FileObject(
         id=openai_ids.from_file(row.id),
         bytes=row.size,
         created_at=int(row.created_at.timestamp()),
         expires_at=int(row.expires_at.timestamp()) if row.expires_at else None,
         filename=row.name,
-        purpose=purpose,
+        purpose=row.purpose or _PURPOSE,
     )
 
 

@@ -243,3 +243,16 @@ async def test_a_file_is_uploaded_with_an_expiry(client: AsyncOpenAI) -> None:
     later: Any = {"anchor": "created_at", "seconds": 7200}
     with pytest.raises(openai.UnprocessableEntityError):
         await files.create(file=upload, purpose="user_data", expires_after=later, extra_headers=key)
+
+
+async def test_uploads_are_listed_by_their_purpose(client: AsyncOpenAI) -> None:
+    """The purpose is what the client gave, and selects in the list; one that is too long is a 422."""
+    files = client.files
+    made = await files.create(file=("lines.jsonl", b"{}"), purpose="batch")
+    plain = await files.create(file=("note.txt", b"auks"), purpose="user_data")
+    assert (await files.retrieve(made.id)).purpose == "batch"
+    assert [one.id async for one in files.list(purpose="batch", limit=1)] == [made.id]
+    assert plain.id in [one.id async for one in files.list(purpose="user_data")]
+    long: Any = "b" * 65
+    with pytest.raises(openai.UnprocessableEntityError, match="/purpose"):
+        await files.create(file=("long.txt", b"auks"), purpose=long)
