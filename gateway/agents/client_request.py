@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 from gateway.agents.port import AgentError, AgentSpec, OutputFormat, ToolSpec
 from gateway.config.setting_types import ENTRY_PREFIX, SHELL
+
+_TOOL_FIELDS = frozenset({"name", "description", "schema"})
+CUSTOM_INPUT = "input"
+"""The argument of a custom tool, which takes one text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientToolSpec(ToolSpec):
+    """A tool of a client as the model gets it, and what the client calls it.
+
+    `function` is its name in the `namespace` that groups it, both empty without one. A custom tool takes a
+    text (the argument `CUSTOM_INPUT`), which the client gets in place of arguments.
+    """
+
+    function: str = ""
+    namespace: str = ""
+    namespace_description: str = ""
+    is_custom: bool = False
+
+    @property
+    def client_name(self) -> str:
+        """The name that the client declared."""
+        return self.function or self.name
+
+    @property
+    def call_fields(self) -> Mapping[str, Any]:
+        """What a call of it says about the tool, beside its name and arguments."""
+        grouped = {"namespace": self.namespace, "tool": self.name} if self.namespace else {}
+        return {**grouped, **({"custom": True} if self.is_custom else {})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,15 +45,16 @@ class ClientRequest:
     """The part of a request that is stored with its turn.
 
     `instructions` are added to the agent's, for this turn alone. `tools` are offered to the model beside the
-    agent's own; the client executes them. `called_tools` are those whose results came with the request. The
-    answer has the `output_format`. `required_tool`, `required_after` and `single_calls` are those of
-    `TurnInput`. `echo` is what responses repeat to the client, and `later_echoes` what those after a round of
-    calls repeat instead, by the end of their ids. `deleted_responses` are the ends of the ids of those that
-    the client deleted; it is empty for the first one. The turn of a `heartbeat` may end without a message.
+    agent's own, and in place of those of the same names; the client executes them. `called_tools` are those
+    whose results came with the request. The answer has the `output_format`. `required_tool`, `required_after`
+    and `single_calls` are those of `TurnInput`. `echo` is what responses repeat to the client, and
+    `later_echoes` what those after a round of calls repeat instead, by the end of their ids.
+    `deleted_responses` are the ends of the ids of those that the client deleted; it is empty for the first
+    one. The turn of a `heartbeat` may end without a message.
     """
 
     instructions: str = ""
-    tools: tuple[ToolSpec, ...] = ()
+    tools: tuple[ClientToolSpec, ...] = ()
     called_tools: tuple[str, ...] = ()
     output_format: OutputFormat | None = None
     required_tool: str = ""
@@ -59,13 +90,13 @@ class ClientRequest:
     @property
     def _tool_echo(self) -> Mapping[str, Any]:
         """What responses repeat about tools, in OpenAI's form."""
-        tools = [_echo_tool(one) for one in self.tools]
+        tools = [one for group in groupby(self.tools, _namespace) for one in _echo_tools(*group)]
         return {"tools": tools, "parallel_tool_calls": not self.single_calls}
 
     @property
-    def tool_names(self) -> frozenset[str]:
-        """The names of the client's tools."""
-        return frozenset(tool.name for tool in self.tools)
+    def tools_by_name(self) -> Mapping[str, ClientToolSpec]:
+        """The client's tools, by the names that the model gets."""
+        return {tool.name: tool for tool in self.tools}
 
     @property
     def changes_turn(self) -> bool:
@@ -81,13 +112,9 @@ class ClientRequest:
 
     def to_json(self) -> dict[str, Any] | None:
         """Return the stored form; None for a request that adds nothing."""
-        tools = [
-            {"name": one.name, "description": one.description, "schema": dict(one.schema)}
-            for one in self.tools
-        ]
         stored = {
             "instructions": self.instructions,
-            "tools": tools,
+            "tools": [_store_tool(one) for one in self.tools],
             "called_tools": list(self.called_tools),
             "output_format": asdict(self.output_format) if self.output_format else None,
             "required_tool": self.required_tool,
@@ -105,13 +132,9 @@ class ClientRequest:
         """Return the request of a stored form."""
         if not stored:
             return cls()
-        tools = tuple(
-            ToolSpec(name=one["name"], description=one["description"], schema=one["schema"])
-            for one in stored.get("tools", ())
-        )
         return cls(
             instructions=stored.get("instructions", ""),
-            tools=tools,
+            tools=tuple(ClientToolSpec(**one) for one in stored.get("tools", ())),
             called_tools=tuple(stored.get("called_tools", ())),
             output_format=_parse_format(stored.get("output_format")),
             required_tool=stored.get("required_tool", ""),
@@ -129,14 +152,29 @@ def _without_previous(echo: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in echo.items() if name != "previous_response_id"}
 
 
-def _echo_tool(spec: ToolSpec) -> Mapping[str, Any]:
-    return {
-        "type": "function",
-        "name": spec.name,
-        "description": spec.description,
-        "parameters": dict(spec.schema),
-        "strict": False,
-    }
+def _store_tool(spec: ClientToolSpec) -> Mapping[str, Any]:
+    """Return the stored form of a tool, without what only tools in namespaces and custom tools have."""
+    return {name: value for name, value in asdict(spec).items() if value or name in _TOOL_FIELDS}
+
+
+def _namespace(spec: ClientToolSpec) -> tuple[str, str]:
+    return spec.namespace, spec.namespace_description
+
+
+def _echo_tools(namespace: tuple[str, str], specs: Iterable[ClientToolSpec]) -> Sequence[Mapping[str, Any]]:
+    """Return tools of one namespace in OpenAI's form."""
+    name, description = namespace
+    tools = [_echo_tool(one) for one in specs]
+    return (
+        [{"type": "namespace", "name": name, "description": description, "tools": tools}] if name else tools
+    )
+
+
+def _echo_tool(spec: ClientToolSpec) -> Mapping[str, Any]:
+    named = {"name": spec.client_name, "description": spec.description}
+    if spec.is_custom:
+        return {"type": "custom", **named, "format": {"type": "text"}}
+    return {"type": "function", **named, "parameters": dict(spec.schema), "strict": False}
 
 
 def _parse_deleted(stored: Mapping[str, Any]) -> tuple[str, ...]:

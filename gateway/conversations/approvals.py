@@ -84,7 +84,7 @@ async def request(
         one.call: one for one in await store.list_for_turn(tx.connection, turn.id) if one.state != "void"
     }
     new = [call for call in calls if call.id not in earlier or earlier[call.id].state == "approved"]
-    asked = client_calls(new, ClientRequest.parse(turn.request).tool_names)
+    asked = client_calls(new, ClientRequest.parse(turn.request).tools_by_name)
     for call, new_approval in zip(asked, sorted(new_id("apr") for _ in asked), strict=True):
         target, file = targets(call), files.get(call.id)
         approved = earlier.get(call.id)

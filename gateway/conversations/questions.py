@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from delivery.events.event import Event, EventType
+from gateway.agents.client_request import ClientToolSpec
 from gateway.agents.port import PendingToolCall
 from gateway.conversations.approval_question import CallTarget, render_call, render_question
 from gateway.conversations.file_change import FileChange
@@ -81,18 +82,21 @@ def is_question(tool: str) -> bool:
     return tool in {TOOL, CLIENT_TOOL, SIGN_IN}
 
 
-def client_calls(calls: Sequence[PendingToolCall], names: Collection[str]) -> list[PendingToolCall]:
-    """Return calls with those of a client's tools (`names`) as calls of `CLIENT_TOOL`."""
-    ours = [call.id for call in calls if call.name in names]
+def client_calls(
+    calls: Sequence[PendingToolCall], tools: Mapping[str, ClientToolSpec]
+) -> list[PendingToolCall]:
+    """Return calls with those of a client's tools as calls of `CLIENT_TOOL`."""
+    ours = [call.id for call in calls if call.name in tools]
     return [
         replace(
             call,
             name=CLIENT_TOOL,
             args={
-                "name": call.name,
+                "name": tools[call.name].client_name,
                 "arguments": dict(call.args),
                 "index": ours.index(call.id),
                 "count": len(ours),
+                **tools[call.name].call_fields,
             },
         )
         if call.id in ours

@@ -88,7 +88,10 @@ BeginTransaction = Callable[[str], AbstractAsyncContextManager[Transaction]]
 
 
 class ToolExecutor(Tools):
-    """The tools of one attempt at one turn; of two with one name, the built-in one is offered."""
+    """The tools of one attempt at one turn.
+
+    Of several with one name the client's is offered, or else the built-in one.
+    """
 
     def __init__(
         self,
@@ -118,7 +121,8 @@ class ToolExecutor(Tools):
             for name, tool in TOOLS.items()
             if (allowed is None or name in allowed) and any(map(tool.is_offered, contexts.values()))
         }
-        self._tools = {**(external or {}), **self._tools}
+        of_client = {name: tool for name, tool in (external or {}).items() if tool.is_of_client}
+        self._tools = {**(external or {}), **self._tools, **of_client}
         self._contexts = contexts
         self._approvals = CallApprovals(
             context, address=self.call_address, definition=self.call_definition, file=self._present_file

@@ -152,6 +152,9 @@ class Tool:
     validate: Callable[[Mapping[str, Any], Mapping[str, Any]], None] | None = None
     """Raises InvalidArguments for arguments that do not match the schema; None: `validate_arguments`."""
 
+    is_of_client: bool = False
+    """Whether the client of the turn's request executes it; it takes the place of others of its name."""
+
     is_listed: bool = True
     """Whether the model may call it; calls that were made of one that it may not still get their results."""
 

@@ -304,7 +304,7 @@ class TurnWorker:
             output_format=request.format_for(spec),
             required_tool=request.required_tool,
             required_after=request.required_after,
-            client_tools=request.tool_names,
+            client_tools=frozenset(request.tools_by_name),
             single_calls=request.single_calls,
         )
         collect = partial(self._file_collector.collect, turn, environment)

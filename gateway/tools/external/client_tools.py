@@ -10,8 +10,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from gateway.agents.client_request import ClientRequest
-from gateway.agents.port import ToolResult, ToolSpec
+from gateway.agents.client_request import ClientRequest, ClientToolSpec
+from gateway.agents.port import ToolResult
 from gateway.tools.external_tools import ExternalTools, OpenExternalTools
 from gateway.tools.tool import Tool, ToolContext, fixed
 
@@ -35,7 +35,7 @@ def with_client_tools(open_others: OpenExternalTools) -> OpenExternalTools:
     return open_all
 
 
-def _client_tool(spec: ToolSpec) -> Tool:
+def _client_tool(spec: ClientToolSpec) -> Tool:
     return Tool(
         spec=fixed(spec),
         needs_approval=lambda _config: True,
@@ -43,18 +43,19 @@ def _client_tool(spec: ToolSpec) -> Tool:
         idempotent=True,
         asks_person=True,
         uses_workspace=False,
-        validate=_accept,
+        validate=None if spec.is_custom else _accept,
+        is_of_client=True,
     )
 
 
 def _called_tool(name: str) -> Tool:
     """Return a tool that the client offers no more; its calls that were made have their results."""
-    spec = ToolSpec(name=name, description="", schema={"type": "object", "properties": {}})
+    spec = ClientToolSpec(name=name, description="", schema={"type": "object", "properties": {}})
     return replace(_client_tool(spec), is_listed=False)
 
 
 def _accept(_schema: Mapping[str, Any], _args: Mapping[str, Any]) -> None:
-    """Accept all arguments: the client checks them."""
+    """Accept all arguments of a function: the client checks them."""
 
 
 async def _run(context: ToolContext, _args: Mapping[str, Any], _key: str) -> ToolResult:

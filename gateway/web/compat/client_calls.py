@@ -116,7 +116,7 @@ async def _replace_request(
     answered = rounds[-1]
     following = replace(
         request,
-        called_tools=tuple(dict.fromkeys(one.args["name"] for one in answered)),
+        called_tools=tuple(dict.fromkeys(one.args.get("tool", one.args["name"]) for one in answered)),
         required_after=int((answered[0].usage or {}).get("requests", 0)),
     )
     async with call.context.database.begin() as connection:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal
 
@@ -197,9 +196,9 @@ def finish_reason(turn: Turn) -> str:
 
 def _tool_call(called: ClientToolCalled) -> dict[str, Any]:
     """Return a call of a client's tool."""
-    arguments = json.dumps(dict(called.args), ensure_ascii=False)
-    function = {"name": called.name, "arguments": arguments}
-    return {"id": openai_ids.from_approval(called.approval), "type": "function", "function": function}
+    kind, field = ("custom", "input") if called.is_custom else ("function", "arguments")
+    made = {"name": called.name, field: called.text}
+    return {"id": openai_ids.from_approval(called.approval), "type": kind, kind: made}
 
 
 class TurnText:

@@ -6,7 +6,6 @@ request that returned results. `ResponsePart` is one of them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -149,16 +148,17 @@ def _referenced(message: InputMessage, known: Mapping[str, tuple[str, str]]) -> 
 
 def pending_call_item(approval: Approval) -> Item:
     """Return the call that an approval stands for as an item."""
-    return _call_item(approval.id, approval.args["name"], approval.args["arguments"])
+    return call_item(ClientToolCalled.parse(approval.id, approval.args))
 
 
 def output_item(approval: Approval) -> Item:
     """Return the result of an answered call as an item; one with files is a list of parts."""
     text = approval.comment or ""
     parts = [{"type": "input_text", "text": text}] if text else []
+    kind, prefix = ("custom_tool", "ctco") if approval.args.get("custom") else ("function", "fco")
     return {
-        "type": "function_call_output",
-        "id": f"fco_{approval.id.removeprefix('apr_')}",
+        "type": f"{kind}_call_output",
+        "id": f"{prefix}_{approval.id.removeprefix('apr_')}",
         "call_id": openai_ids.from_approval(approval.id),
         "output": [*parts, *map(_file_part, approval.files)] if approval.files else text,
         "status": "completed",
@@ -174,18 +174,20 @@ def _file_part(stored: Mapping[str, Any]) -> Item:
 
 def call_item(called: ClientToolCalled) -> Item:
     """Return a call of a client's tool as an item."""
-    return _call_item(called.approval, called.name, called.args)
-
-
-def _call_item(approval: str, name: str, args: Mapping[str, Any]) -> Item:
+    kind, prefix = ("custom_tool_call", "ctc") if called.is_custom else ("function_call", "fc")
     return {
-        "type": "function_call",
-        "id": f"fc_{approval.removeprefix('apr_')}",
-        "call_id": openai_ids.from_approval(approval),
-        "name": name,
-        "arguments": json.dumps(dict(args), ensure_ascii=False),
+        "type": kind,
+        "id": f"{prefix}_{called.approval.removeprefix('apr_')}",
+        "call_id": openai_ids.from_approval(called.approval),
+        "name": called.name,
+        **({"namespace": called.namespace} if called.namespace else {}),
+        _CALL_TEXTS[kind]: called.text,
         "status": "completed",
     }
+
+
+_CALL_TEXTS = {"function_call": "arguments", "custom_tool_call": "input"}
+"""The field of a call that has what the model gave, which is streamed, by the item's type."""
 
 
 class _Result(LenientRequest):
@@ -317,11 +319,13 @@ class ResponseEncoder:
     def _call(self, seq: int, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
         index = self._item_indexes[item["id"]] = len(self._item_indexes)
         place = {"output_index": index, "item_id": item["id"]}
-        begun = {**item, "arguments": "", "status": "in_progress"}
+        field = _CALL_TEXTS[item["type"]]
+        begun = {**item, field: "", "status": "in_progress"}
         yield self._event(seq, "response.output_item.added", output_index=index, item=begun)
-        arguments, kind = item["arguments"], "response.function_call_arguments"
-        yield self._event(seq, f"{kind}.delta", **place, delta=arguments)
-        yield self._event(seq, f"{kind}.done", **place, name=item["name"], arguments=arguments)
+        text, kind = item[field], f"response.{item['type']}_{field}"
+        named = {"name": item["name"]} if field == "arguments" else {}
+        yield self._event(seq, f"{kind}.delta", **place, delta=text)
+        yield self._event(seq, f"{kind}.done", **place, **named, **{field: text})
         yield self._event(seq, "response.output_item.done", output_index=index, item=item)
 
     def _start(self, seq: int) -> Iterator[dict[str, Any]]:

@@ -25,7 +25,7 @@ from gateway.web.compat.openai_messages import (
     Text,
 )
 from gateway.web.compat.openai_parts import PartFiles, check_file_count, placed_parts, read_files
-from gateway.web.compat.openai_tools import MAX_SCHEMAS, ClientTools, ToolRequest
+from gateway.web.compat.openai_tools import MAX_SCHEMAS, ClientTools, ToolRequest, describe_namespaces
 from gateway.web.http.problems import invalid
 from sandbox.config import ConfigProblem as Fault
 
@@ -230,11 +230,12 @@ def _client_request(
     echo: Mapping[str, Any] | None = None,
 ) -> ClientRequest:
     offered = asked.offered_tools
+    described = describe_namespaces(offered)
     return ClientRequest(
-        instructions=join_instructions(messages, instructions),
-        tools=tuple(tool.to_spec() for tool in offered),
+        instructions="\n\n".join(filter(None, [join_instructions(messages, instructions), *described])),
+        tools=tuple(offered),
         output_format=output.to_output() if output else None,
-        required_tool=asked.choice.required if offered else "",
+        required_tool=asked.required_tool if offered else "",
         single_calls=bool(offered) and asked.parallel_tool_calls is False,
         echo=echo or {},
     )

@@ -3,63 +3,154 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictStr, ValidationInfo, field_validator, model_validator
 
-from gateway.agents.port import ANY_TOOL, ToolSpec
-from gateway.tools.executor import TOOLS
-from gateway.tools.external_tools import MAX_NAME
+from gateway.agents.client_request import CUSTOM_INPUT, ClientToolSpec
+from gateway.agents.port import ANY_TOOL
+from gateway.tools.external_tools import MAX_NAME, tool_name
 from gateway.web.compat.openai_messages import LenientRequest
 
 MAX_TOOLS = 128
 MAX_SCHEMAS = 200_000
 """Characters of the schemas of all tools of a request together, and of the schema of its answer."""
+_LEFT_OUT = frozenset({"image_generation", "tool_search"})
+"""Types of tools, beside those of web searches, that are left out: a model can answer without them."""
+_TEXT_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {CUSTOM_INPUT: {"type": "string"}},
+    "required": [CUSTOM_INPUT],
+    "additionalProperties": False,
+}
+"""The arguments of a custom tool as the model gives them."""
+
+
+class ToolKind(StrEnum):
+    """What a tool of a request is; `PROVIDED` ones are executed by OpenAI."""
+
+    FUNCTION = "function"
+    CUSTOM = "custom"
+    NAMESPACE = "namespace"
+    PROVIDED = "provided"
+
+
+class ToolFormat(LenientRequest):
+    """The form of a custom tool's text: any, or that of a grammar."""
+
+    type: Literal["text", "grammar"]
+    syntax: Annotated[StrictStr, Field(max_length=20)] = ""
+    definition: Annotated[StrictStr, Field(max_length=MAX_SCHEMAS)] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flatten(cls, given: Any) -> Any:
+        return {**given, **_nested(given, "grammar")} if isinstance(given, Mapping) else given
 
 
 class ClientTool(LenientRequest):
-    """A function of the client, in the form of chat completions or of responses."""
+    """A tool of the client, in the form of chat completions or of responses.
 
+    A function has `parameters`, a custom tool the `format` of its text, a namespace `tools` of both kinds.
+    """
+
+    kind: ToolKind
     name: Annotated[StrictStr, Field(pattern=rf"^[A-Za-z0-9_-]{{1,{MAX_NAME}}}$")]
     description: Annotated[StrictStr, Field(max_length=10_000)] = ""
     parameters: dict[str, Any] = Field(default_factory=dict)
+    format: ToolFormat | None = None
+    tools: Annotated[tuple[ClientTool, ...], Field(max_length=MAX_TOOLS)] = ()
 
     @model_validator(mode="before")
     @classmethod
     def _flatten(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             return given
-        kind, inner = given.get("type", "function"), given.get("function")
-        if kind != "function":
-            raise ValueError(f"tools of the type {kind!r} are not supported: give functions")
-        flat = inner if isinstance(inner, Mapping) else given
-        return {name: value for name, value in flat.items() if value is not None or name == "name"}
+        stated = given.get("type", "function")
+        kind = _to_kind(stated)
+        if kind is ToolKind.PROVIDED:
+            return {"kind": kind, "name": stated}
+        flat = _nested(given, kind)
+        fields = {name: value for name, value in flat.items() if value is not None or name == "name"}
+        return {
+            **fields,
+            "tools": fields.get("tools", ()) if kind is ToolKind.NAMESPACE else (),
+            "kind": kind,
+        }
 
     @model_validator(mode="after")
-    def _refuse_reserved(self) -> ClientTool:
-        if self.name in TOOLS:
-            raise ValueError(f"the agent has a tool named {self.name!r} itself: give yours another name")
+    def _check_members(self) -> ClientTool:
+        if any(tool.kind not in {ToolKind.FUNCTION, ToolKind.CUSTOM} for tool in self.tools):
+            raise ValueError("a namespace has tools of the types function and custom only")
         return self
 
-    def to_spec(self) -> ToolSpec:
-        """Return the tool as the model gets it."""
-        schema = {"type": "object", "properties": {}, **self.parameters}
-        return ToolSpec(name=self.name, description=self.description, schema=schema)
+    def to_specs(self) -> Iterator[ClientToolSpec]:
+        """Yield the tools as the model gets them; none for what OpenAI would execute."""
+        if self.kind is ToolKind.FUNCTION:
+            schema = {"type": "object", "properties": {}, **self.parameters}
+            yield ClientToolSpec(name=self.name, description=self.description, schema=schema)
+        elif self.kind is ToolKind.CUSTOM:
+            described = "\n\n".join(filter(None, [self.description, self._described_format]))
+            yield ClientToolSpec(name=self.name, description=described, schema=_TEXT_SCHEMA, is_custom=True)
+        for tool in self.tools:
+            for spec in tool.to_specs():
+                yield replace(
+                    spec,
+                    name=tool_name(f"{self.name}__{spec.name}"),
+                    function=spec.name,
+                    namespace=self.name,
+                    namespace_description=self.description,
+                )
+
+    @property
+    def _described_format(self) -> str:
+        if self.format is None or not self.format.definition:
+            return ""
+        return f"The input must match this grammar ({self.format.syntax}):\n{self.format.definition}"
+
+
+def _to_kind(stated: object) -> ToolKind:
+    """Return the kind of a tool with this type; raises ValueError."""
+    kind = stated if isinstance(stated, str) else ""
+    if kind in {ToolKind.FUNCTION, ToolKind.CUSTOM, ToolKind.NAMESPACE}:
+        return ToolKind(kind)
+    if kind in _LEFT_OUT or kind.startswith("web_search"):
+        return ToolKind.PROVIDED
+    raise ValueError(f"tools of the type {stated!r} are not supported: give functions or custom tools")
 
 
 ClientTools = Annotated[tuple[ClientTool, ...], Field(max_length=MAX_TOOLS)]
 
 
+def to_specs(tools: Sequence[ClientTool] | None) -> Sequence[ClientToolSpec]:
+    """Return the tools of a request as the model gets them."""
+    return [spec for tool in tools or () for spec in tool.to_specs()]
+
+
 def check_tools(tools: Sequence[ClientTool] | None) -> Sequence[ClientTool] | None:
     """Return tools whose names differ and whose schemas are not too long; raises ValueError."""
-    names = [tool.name for tool in tools or ()]
+    specs = to_specs(tools)
+    names = [spec.name for spec in specs]
     if len(set(names)) < len(names):
         raise ValueError("two tools have the same name")
-    if sum(len(json.dumps(tool.parameters)) for tool in tools or ()) > MAX_SCHEMAS:
+    if len(specs) > MAX_TOOLS:
+        raise ValueError(f"a request may have {MAX_TOOLS} tools, those in namespaces included")
+    described = sum(len(spec.description) for spec in specs if spec.is_custom)
+    if sum(len(json.dumps(spec.schema)) for spec in specs) + described > MAX_SCHEMAS:
         raise ValueError(f"the parameters of all tools may have {MAX_SCHEMAS} characters together")
     return tools
+
+
+def describe_namespaces(specs: Sequence[ClientToolSpec]) -> Sequence[str]:
+    """Return what the model gets about the namespaces of tools."""
+    return [
+        f"Tools whose names begin with {name}__: {description}"
+        for name, description in dict.fromkeys((one.namespace, one.namespace_description) for one in specs)
+        if name and description
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +190,10 @@ def _read_allowed(given: Mapping[str, Any]) -> ToolChoice | None:
 
 
 def _function_name(given: object) -> str:
-    """Return the name of a function that a choice names; empty for other tools."""
-    if not isinstance(given, Mapping) or given.get("type") != "function":
+    """Return the name of a function or custom tool that a choice names; empty for other tools."""
+    if not isinstance(given, Mapping) or given.get("type") not in ("function", "custom"):
         return ""
-    name = _nested(given, "function").get("name")
+    name = _nested(given, str(given["type"])).get("name")
     return name if isinstance(name, str) else ""
 
 
@@ -116,11 +207,13 @@ def _check_choice(choice: object, tools: Sequence[ClientTool] | None) -> object:
     """Return a `tool_choice` that the tools of its request allow; raises ValueError."""
     found = read_choice(choice)
     if found is None:
-        raise ValueError("give 'none', 'auto', 'required', or a function or allowed_tools of the field tools")
-    known = {tool.name for tool in tools or ()}
+        raise ValueError(
+            "give 'none', 'auto', 'required', or a function, custom tool or allowed_tools of the field tools"
+        )
+    known = {spec.client_name for spec in to_specs(tools)}
     unknown = next((name for name in found.named if name not in known), None)
     if unknown is not None:
-        raise ValueError(f"no function named {unknown[:MAX_NAME]!r} is in the field tools")
+        raise ValueError(f"no tool named {unknown[:MAX_NAME]!r} is in the field tools")
     return choice
 
 
@@ -147,7 +240,13 @@ class ToolRequest(LenientRequest):
         return read_choice(self.tool_choice) or ToolChoice()
 
     @property
-    def offered_tools(self) -> Sequence[ClientTool]:
+    def offered_tools(self) -> Sequence[ClientToolSpec]:
         """The tools that the model may call."""
         allowed = self.choice.allowed
-        return [tool for tool in self.tools or () if allowed is None or tool.name in allowed]
+        return [one for one in to_specs(self.tools) if allowed is None or one.client_name in allowed]
+
+    @property
+    def required_tool(self) -> str:
+        """The name that the model gets of the tool that it has to call; ANY_TOOL; or nothing."""
+        required = self.choice.required
+        return next((one.name for one in self.offered_tools if one.client_name == required), required)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 from delivery.events.event import TURN_ENDS, Event, EventType
 from delivery.events.port import EventStream
 from delivery.events.replay import Events, frames
+from gateway.agents.client_request import CUSTOM_INPUT
 
 MESSAGE_SEPARATOR = "\n\n"
 """The separator of two messages of a turn."""
@@ -77,13 +79,38 @@ class ApprovalNeeded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientToolCalled:
-    """The turn waits for the result of a client's tool; `is_last` of the calls that it waits for."""
+    """The turn waits for the result of a client's tool; `is_last` of the calls that it waits for.
+
+    The tool can be in a `namespace`. A custom tool gets a text, which is the only one of the `args`.
+    """
 
     approval: str
     name: str
     args: Mapping[str, Any]
     is_last: bool
     seq: int
+    namespace: str = ""
+    is_custom: bool = False
+
+    @classmethod
+    def parse(cls, approval: str, called: Mapping[str, Any], *, seq: int = 0) -> ClientToolCalled:
+        """Return the call that an approval, or its event, stores."""
+        return cls(
+            approval=approval,
+            name=called["name"],
+            args=called["arguments"],
+            is_last=called["index"] + 1 >= called["count"],
+            seq=seq,
+            namespace=called.get("namespace", ""),
+            is_custom=called.get("custom", False),
+        )
+
+    @property
+    def text(self) -> str:
+        """What the client gets: the text for a custom tool, else the arguments as JSON."""
+        if self.is_custom:
+            return str(self.args.get(CUSTOM_INPUT, ""))
+        return json.dumps(dict(self.args), ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,10 +261,7 @@ def _question(event: Event, seq: int) -> ApprovalNeeded | ClientToolCalled:
     approval, called = event.data["approval"], event.data.get("client_tool")
     if called is None:
         return ApprovalNeeded(approval=approval, command=str(event.data["question"]), seq=seq)
-    is_last = called["index"] + 1 >= called["count"]
-    return ClientToolCalled(
-        approval=approval, name=called["name"], args=called["arguments"], is_last=is_last, seq=seq
-    )
+    return ClientToolCalled.parse(approval, called, seq=seq)
 
 
 def with_files(text: str, files: Iterable[Mapping[str, Any]]) -> str:

@@ -366,13 +366,14 @@ async def test_a_tool_may_have_a_name_as_long_as_models_accept(tool_gateway: Ope
 
 
 async def test_tools_that_cannot_work_are_refused(tool_gateway: OpenAIGateway) -> None:
-    """Names of the agent's own tools, repeated names, other kinds, unknown choices and calls are 422."""
+    """Repeated names, tools that would have to be executed, unknown choices and calls are 422."""
     create: Any = tool_gateway.client.chat.completions.create
-    own = {"type": "function", "function": {"name": "bash", "parameters": {}}}
+    nested = {"type": "namespace", "name": "inner", "tools": []}
     refused: list[dict[str, Any]] = [
-        {"tools": [own]},
         {"tools": [CHAT_TOOL, CHAT_TOOL]},
-        {"tools": [{"type": "web_search"}]},
+        {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},
+        {"tools": [{"type": "namespace", "name": "outer", "tools": [nested]}]},
+        {"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}},
         {"tool_choice": NAMED_CHOICE},
         {"tools": [CHAT_TOOL], "tool_choice": {"type": "function", "function": {"name": "weathr"}}},
         {"tools": [CHAT_TOOL], "tool_choice": "sometimes"},

@@ -40,6 +40,7 @@ from gateway.web.compat.ask import (
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, until_client_calls
 from gateway.web.compat.openai_parts import require_image
 from gateway.web.compat.openai_requests import join_instructions, last_user_input, last_user_messages
+from gateway.web.compat.openai_tools import to_specs
 from gateway.web.compat.request_identity import run_identity
 from gateway.web.http import attachments
 from gateway.web.http.attachments import AttachmentCreate
@@ -55,7 +56,7 @@ async def run(call: ApiCall[RunAgentInput, AgentQuery]) -> web.StreamResponse:
         turn, given = await _resume(call, call.body.resume)
     else:
         turn, given = await _start(call)
-    names = {tool.name for tool in call.body.tools or ()}
+    names = {spec.name for spec in to_specs(call.body.tools)}
     encoder = AguiEncoder(call.body.threadId, call.body.runId, client_tools=names)
 
     async def tell(sent: SseWriter) -> None:
@@ -73,7 +74,7 @@ async def _start(call: ApiCall[RunAgentInput, AgentQuery]) -> tuple[str, AsyncGe
     files = [file for message in now for file in _files(message)]
     request = ClientRequest(
         instructions=join_instructions(inputs, call.body.shown_context),
-        tools=tuple(tool.to_spec() for tool in call.body.tools or ()),
+        tools=tuple(to_specs(call.body.tools)),
     )
     if not files:
         agent = call.query.agent or ""
