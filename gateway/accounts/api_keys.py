@@ -81,8 +81,9 @@ async def create_key(
 class ApiKeyAuthenticator:
     """Authenticates bearer keys; caches a result for at most a second.
 
-    `on_revoked` is called with the key's id when this process revokes a key, so that its open sockets are
-    closed at once. Keys that another replica revokes are found by `list_valid`, which is called regularly.
+    `on_revoked` is called with the key's id when this process revokes a key, and `on_scopes` with its id and
+    scopes when this process changes them, so that its open sockets are closed at once. What another replica
+    changes is found by `live_scopes`, which is called regularly.
     """
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -90,6 +91,7 @@ class ApiKeyAuthenticator:
         self._clock = clock
         self._cache: dict[bytes, tuple[float, Principal]] = {}
         self.on_revoked: list[Callable[[str], None]] = []
+        self.on_scopes: list[Callable[[str, frozenset[str]], None]] = []
 
     async def authenticate(self, bearer: str) -> Principal | None:
         """Return the principal of a key, or None; raises DatabaseUnavailable."""
@@ -114,8 +116,9 @@ class ApiKeyAuthenticator:
         return principal
 
     async def is_valid(self, principal: Principal) -> bool:
-        """Return whether the principal's key is still valid."""
-        return bool(await self.list_valid({principal.key}))
+        """Return whether the principal's key is still valid, and has all scopes of the principal."""
+        live = await self.live_scopes({principal.key})
+        return principal.key in live and principal.scopes <= live[principal.key]
 
     async def is_of_person(self, principal: Principal) -> bool:
         """Return whether a person got the principal's key by signing in."""
@@ -123,10 +126,10 @@ class ApiKeyAuthenticator:
             key = await store.get_key(connection, principal.account, principal.key)
         return key is not None and key.subject is not None
 
-    async def list_valid(self, keys: Collection[str]) -> set[str]:
-        """Return which of these keys, by id, are still valid; a thousand keys cost one query."""
+    async def live_scopes(self, keys: Collection[str]) -> dict[str, frozenset[str]]:
+        """Return the scopes of those of these keys, by id, that are valid; a thousand cost one query."""
         async with self._database.read() as connection:
-            return await store.list_valid_keys(connection, keys)
+            return await store.live_scopes(connection, keys)
 
     async def revoke(self, key_id: str) -> bool:
         """Revoke a key: in this process at once, on other replicas within a second."""
@@ -140,6 +143,12 @@ class ApiKeyAuthenticator:
         self.evict(lambda principal: principal.key == key_id)
         for tell in self.on_revoked:
             tell(key_id)
+
+    def apply_scopes(self, key_id: str, scopes: Collection[str]) -> None:
+        """Let the changed scopes of a key hold in this process at once."""
+        self.evict(lambda principal: principal.key == key_id)
+        for tell in self.on_scopes:
+            tell(key_id, frozenset(scopes))
 
     def revoke_account(self, account: str) -> None:
         """Remove a deleted account from the cache and report each of its cached keys as revoked."""

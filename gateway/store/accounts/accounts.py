@@ -22,7 +22,9 @@ _IS_LIVE = keys.c.revoked_at.is_(None) & or_(
     keys.c.expires_at.is_(None), keys.c.expires_at > bindparam("now", type_=UtcDateTime)
 )
 
-_VALID_KEYS = select(keys.c.id).where(keys.c.id.in_(bindparam("these", expanding=True)), _IS_LIVE)
+_LIVE_KEYS = select(keys.c.id, keys.c.scopes).where(
+    keys.c.id.in_(bindparam("these", expanding=True)), _IS_LIVE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,15 +167,16 @@ async def get_key(
     return _key(row) if row else None
 
 
-async def list_valid_keys(connection: Connection, ids: Collection[str]) -> set[str]:
-    """Return which of these ids belong to live keys."""
-    valid: set[str] = set()
+async def live_scopes(connection: Connection, ids: Collection[str]) -> dict[str, frozenset[str]]:
+    """Return the scopes of those of these keys, by id, that are live."""
+    live: dict[str, frozenset[str]] = {}
     now = utc_now()
     remaining = sorted(ids)
     while remaining:
         some, remaining = remaining[:KEYS_AT_ONCE], remaining[KEYS_AT_ONCE:]
-        valid.update((await connection.execute(_VALID_KEYS, {"these": some, "now": now})).scalars())
-    return valid
+        rows = await connection.execute(_LIVE_KEYS, {"these": some, "now": now})
+        live.update((row.id, frozenset(row.scopes)) for row in rows)
+    return live
 
 
 async def list_keys(connection: Connection, account: str, *, after: str, limit: int) -> Sequence[ApiKey]:

@@ -235,7 +235,7 @@ async def update_key(call: ApiCall[KeyUpdate, NoContent]) -> KeyResponse:
     async with call.context.database.begin() as connection:
         key = await _get_key_to_change(call, connection)
         await store.update_key(connection, key.id, name=call.body.name, scopes=call.body.scopes)
-    call.context.api_key_authenticator.evict(lambda principal: principal.key == key.id)
+    call.context.api_key_authenticator.apply_scopes(key.id, call.body.scopes or key.scopes)
     return key_to_response(await _require_key(call.context.database, call.account, key.id))
 
 

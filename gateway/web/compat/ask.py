@@ -42,11 +42,12 @@ from gateway.web.compat.openai_requests import (
 from gateway.web.compat.request_identity import RequestIdentity, identify
 from gateway.web.http import attachments
 from gateway.web.http.attachments import AttachmentCreate, InvalidAttachment, invalid_attachment
+from gateway.web.http.auth import KEY_ACCESS
 from gateway.web.http.problems import NO_RETRY, HttpProblem
 from gateway.web.http.route import ApiCall, ResponseModel
 from gateway.web.stream.event_stream import has_events, open_event_stream
 from gateway.web.stream.frames import encode_json
-from gateway.web.stream.readers import KEY_REVOKED, READERS, StreamReader
+from gateway.web.stream.readers import KEY_REVOKED, READERS, SCOPES_REDUCED, StreamReader
 from gateway.web.stream.send_buffer import SLOW_AFTER_SECONDS
 from gateway.web.stream.turn_events import (
     TurnEnded,
@@ -214,17 +215,18 @@ async def open_events(
 ) -> AsyncGenerator[AsyncGenerator[Item | None, None]]:
     """Yield the events of a turn while the key is valid and the gateway runs; None is a heartbeat.
 
-    The events raise HttpProblem when the key is revoked, and at a heartbeat after the turn was deleted.
+    The events raise HttpProblem when the key is revoked or loses the scope of the request, and at a heartbeat
+    after the turn was deleted.
     """
-    with call.request.app[READERS].register(call.principal) as reader:
+    with call.request.app[READERS].register(call.principal, scope=call.request[KEY_ACCESS].scope) as reader:
         async with (
             aclosing(with_heartbeat(events, reader.closed)) as received,
-            aclosing(_until_deleted_or_revoked(call, received, turn, reader)) as permitted,
+            aclosing(_while_permitted(call, received, turn, reader)) as permitted,
         ):
             yield permitted
 
 
-async def _until_deleted_or_revoked(
+async def _while_permitted(
     call: ApiCall[Any, Any], events: AsyncGenerator[Item | None, None], turn: str, reader: StreamReader
 ) -> AsyncGenerator[Item | None, None]:
     async for one in events:
@@ -233,6 +235,8 @@ async def _until_deleted_or_revoked(
         yield one
     if reader.is_revoked:
         raise HttpProblem(401, KEY_REVOKED, headers={"WWW-Authenticate": "Bearer"})
+    if reader.is_reduced:
+        raise HttpProblem(403, SCOPES_REDUCED)
 
 
 async def _is_deleted(call: ApiCall[Any, Any], turn: str) -> bool:

@@ -97,6 +97,7 @@ Access = (
 )
 
 PRINCIPAL = web.RequestKey("principal", Principal)
+KEY_ACCESS = web.RequestKey("access", KeyAccess)
 JOB = web.RequestKey("job", Job)
 TICKET = web.RequestKey("ticket", StreamTicket)
 TICKET_PARAMETER = "ticket"
@@ -150,11 +151,12 @@ class Authenticator:
             case TicketAccess() if _has_ticket(request):
                 request[PRINCIPAL] = principal = await self._authenticate_ticket(request)
                 self._check_rate_limit(request, key_client(principal))
-            case KeyAccess(scope=scope):
+            case KeyAccess():
                 principal = await self.authenticate(request, bearer_token(request))
                 request[PRINCIPAL] = principal  # also for a refused request, for the audit log
                 self._check_rate_limit(request, key_client(principal))
-                require_scope(principal, scope)
+                require_scope(principal, access.scope)
+                request[KEY_ACCESS] = access
             case AdminAccess():
                 await self._authenticate_operator(request, bearer_token(request))
             case JobTokenAccess():

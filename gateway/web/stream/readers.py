@@ -1,9 +1,9 @@
-"""The registry of open stream connections, which closes those of revoked keys."""
+"""The registry of open stream connections, which closes those of keys that may not read them any more."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import structlog
@@ -12,6 +12,7 @@ from aiohttp import web
 from delivery.background import log_errors
 from delivery.database.engine import DatabaseUnavailable
 from gateway.accounts.api_keys import Principal
+from gateway.config.sign_in_settings import KeyScope
 from gateway.web.http.context import WebContext
 from gateway.web.http.problems import HttpProblem
 
@@ -19,18 +20,23 @@ _log = structlog.get_logger(__name__)
 
 KEY_CHECK_SECONDS = 2.0
 KEY_REVOKED = "the key was revoked"
+SCOPES_REDUCED = "the scopes of the key were reduced"
 
-ListValidKeys = Callable[[Collection[str]], Awaitable[set[str]]]
-"""Return which keys, by id, are still valid."""
+LiveScopes = Callable[[Collection[str]], Awaitable[Mapping[str, frozenset[str]]]]
+"""Return the scopes of those keys, by id, that are still valid."""
 
 
 class StreamReader:
-    """An open stream connection: its principal, and why it is closed."""
+    """An open stream connection: its principal, the scope it needs, and why it is closed.
 
-    __slots__ = ("closed", "code", "principal", "reason")
+    Without a `scope` it needs all scopes that its principal has.
+    """
 
-    def __init__(self, principal: Principal | None) -> None:
+    __slots__ = ("closed", "code", "principal", "reason", "scope")
+
+    def __init__(self, principal: Principal | None, scope: KeyScope | None = None) -> None:
         self.principal = principal
+        self.scope = scope
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.code = 1000
         self.reason = ""
@@ -39,6 +45,17 @@ class StreamReader:
     def is_revoked(self) -> bool:
         """Whether it is closed because its key is not valid any more."""
         return self.reason == KEY_REVOKED
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether it is closed because its key has lost a scope that it needs."""
+        return self.reason == SCOPES_REDUCED
+
+    def is_allowed_by(self, scopes: frozenset[str]) -> bool:
+        """Return whether a key with these scopes may keep the connection."""
+        if self.scope is not None:
+            return self.scope in scopes
+        return self.principal is None or self.principal.scopes <= scopes
 
     def close(self, code: int, reason: str) -> None:
         """Request that the connection closes; the first reason counts."""
@@ -60,7 +77,10 @@ class StreamReader:
 
 
 class StreamReaders:
-    """The open stream connections of this process; closes those with a revoked key, and all when it stops."""
+    """The open stream connections of this process.
+
+    It closes those whose key is revoked or has lost a scope that they need, and all when it stops.
+    """
 
     def __init__(self, *, interval: float = KEY_CHECK_SECONDS) -> None:
         self._interval = interval
@@ -77,11 +97,16 @@ class StreamReaders:
         return {reader.code for reader in self._open if reader.closed.done()}
 
     @contextmanager
-    def register(self, principal: Principal | None) -> Iterator[StreamReader]:
-        """Register a connection while it is open; raises HttpProblem 503 when the gateway stops."""
+    def register(
+        self, principal: Principal | None, *, scope: KeyScope | None = None
+    ) -> Iterator[StreamReader]:
+        """Register a connection while it is open; raises HttpProblem 503 when the gateway stops.
+
+        It needs this `scope`; None: all scopes that its principal has.
+        """
         if self._closing:
             raise HttpProblem(503, "the gateway is stopping", headers={"Retry-After": "1"})
-        reader = StreamReader(principal)
+        reader = StreamReader(principal, scope)
         self._open.add(reader)
         try:
             yield reader
@@ -90,9 +115,17 @@ class StreamReaders:
 
     def close_for_key(self, key: str) -> None:
         """Close the connections of a key that is no longer valid."""
-        for reader in self._open:
-            if reader.principal is not None and reader.principal.key == key:
-                reader.close(4401, KEY_REVOKED)
+        for reader in self._of_key(key):
+            reader.close(4401, KEY_REVOKED)
+
+    def close_beyond(self, key: str, scopes: frozenset[str]) -> None:
+        """Close the connections of a key that need a scope which it does not have any more."""
+        for reader in self._of_key(key):
+            if not reader.is_allowed_by(scopes):
+                reader.close(4403, SCOPES_REDUCED)
+
+    def _of_key(self, key: str) -> Iterator[StreamReader]:
+        return (one for one in self._open if one.principal is not None and one.principal.key == key)
 
     async def close_all(self, _application: object = None) -> None:
         """Close every connection because the gateway stops."""
@@ -100,29 +133,32 @@ class StreamReaders:
         for reader in self._open:
             reader.close(1012, "the gateway is restarting")
 
-    async def run(self, list_valid: ListValidKeys, stop: asyncio.Event) -> None:
-        """Check regularly that the keys in use are valid; another replica may have revoked them."""
+    async def run(self, live_scopes: LiveScopes, stop: asyncio.Event) -> None:
+        """Check regularly the keys in use; another replica may have revoked them or reduced their scopes."""
         while not stop.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._interval):
                     await stop.wait()
             with log_errors("api_keys.check"):
                 try:
-                    await self.check_keys(list_valid)
+                    await self.check_keys(live_scopes)
                 except DatabaseUnavailable:
                     _log.debug("api_key.check_failed")
 
-    async def check_keys(self, list_valid: ListValidKeys) -> None:
-        """Close the connections of keys that are no longer valid; all keys are checked together."""
+    async def check_keys(self, live_scopes: LiveScopes) -> None:
+        """Close the connections of keys that may not have them any more; all keys are checked together."""
         in_use = {reader.principal.key for reader in self._open if reader.principal is not None}
         if in_use:
-            for key in in_use - await list_valid(in_use):
+            live = await live_scopes(in_use)
+            for key in in_use - live.keys():
                 self.close_for_key(key)
+            for key, scopes in live.items():
+                self.close_beyond(key, scopes)
 
-    async def running(self, list_valid: ListValidKeys) -> AsyncIterator[None]:
+    async def running(self, live_scopes: LiveScopes) -> AsyncIterator[None]:
         """Run the key checks while an application runs (for `cleanup_ctx`)."""
         stop = asyncio.Event()
-        watching = asyncio.create_task(self.run(list_valid, stop))
+        watching = asyncio.create_task(self.run(live_scopes, stop))
         yield
         stop.set()
         await watching
@@ -135,8 +171,9 @@ def install(application: web.Application, context: WebContext) -> StreamReaders:
     """Track an application's stream connections, and close them when it stops."""
     readers = application[READERS] = StreamReaders()
     context.api_key_authenticator.on_revoked.append(readers.close_for_key)
+    context.api_key_authenticator.on_scopes.append(readers.close_beyond)
     application.on_shutdown.append(readers.close_all)
     application.cleanup_ctx.append(
-        lambda _application: readers.running(context.api_key_authenticator.list_valid)
+        lambda _application: readers.running(context.api_key_authenticator.live_scopes)
     )
     return readers

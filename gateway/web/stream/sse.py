@@ -163,7 +163,7 @@ async def serve_sse(
 ) -> web.StreamResponse:
     """Send server-sent events until one side disconnects, or for so many seconds."""
     source = _frames(services, event_request, cursor=event_request.cursor, live=True)
-    with readers.register(principal) as reader, reader.limited_to(seconds):
+    with readers.register(principal, scope="read") as reader, reader.limited_to(seconds):
         async with aclosing(source) as given:
             try:
                 first = await anext(given)

@@ -93,6 +93,23 @@ async def test_a_revoked_key_opens_nothing_more(database: Database) -> None:
     assert reported == [principal.key]
 
 
+async def test_a_principal_ends_with_a_scope_of_its_key(database: Database) -> None:
+    """A ticket or link with a scope that its key has lost is not valid; open connections are reported."""
+    _account_id, key = await _account(database, "one")
+    door = ApiKeyAuthenticator(database)
+    principal = await door.authenticate(key)
+    assert principal is not None
+    reported: list[tuple[str, frozenset[str]]] = []
+    door.on_scopes.append(lambda key, scopes: reported.append((key, scopes)))
+    async with database.begin() as connection:
+        await account_store.update_key(connection, principal.key, scopes=("read",))
+    door.apply_scopes(principal.key, ("read",))
+    assert not await door.is_valid(principal)
+    assert await door.is_valid(replace(principal, scopes=frozenset({"read"})))
+    assert await door.authenticate(key) == replace(principal, scopes=frozenset({"read"}))
+    assert reported == [(principal.key, frozenset({"read"}))]
+
+
 async def test_a_revocation_elsewhere_is_seen_within_a_second(database: Database) -> None:
     """Another replica's memory of a key ends after a second."""
     now = [0.0]

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import aiohttp
+import pytest
 
 from delivery.broker.memory_events import MemoryEvents
 from delivery.events.event import Event, EventType
@@ -103,13 +104,33 @@ async def test_server_sent_events_resume_by_their_id(server: StreamServer, event
             assert (await sent.next())[0] == f"e2-{seqs[0]}"
 
 
-async def test_server_sent_events_end_with_their_key(server: StreamServer, events: MemoryEvents) -> None:
-    """A revoked key ends the stream."""
+@pytest.mark.parametrize("scopes", [None, frozenset({"chat"})])
+async def test_server_sent_events_end_with_their_key(
+    server: StreamServer, scopes: frozenset[str] | None
+) -> None:
+    """A key that is revoked or may not read any more ends the stream."""
     async with (
         server.http() as session,
         session.get("/conversations/cnv_a/events", headers={"Accept": "text/event-stream"}) as answer,
     ):
         assert (await SseReader(answer).next())[1] == "caught_up"
-        server.valid.discard(KEY)
+        del server.valid[KEY]
+        server.valid |= {KEY: scopes} if scopes is not None else {}
+        await server.readers.check_keys(server.live_scopes)
         async with asyncio.timeout(5):
             await answer.content.read()
+
+
+async def test_server_sent_events_need_no_other_scope(server: StreamServer, events: MemoryEvents) -> None:
+    """A stream goes on if its key may still read."""
+    async with (
+        server.http() as session,
+        session.get("/conversations/cnv_a/events", headers={"Accept": "text/event-stream"}) as answer,
+    ):
+        sent = SseReader(answer)
+        assert (await sent.next())[1] == "caught_up"
+        server.valid[KEY] = frozenset({"read"})
+        await server.readers.check_keys(server.live_scopes)
+        await append_events(events, 1)
+        async with asyncio.timeout(5):
+            assert (await sent.next())[1] == "job.started"

@@ -27,7 +27,7 @@ async def test_all_keys_in_use_cost_one_query(database: Database) -> None:
     with ExitStack() as stack:
         opened = {one.key: stack.enter_context(readers.register(one)) for one in principals}
         with recorded_statements() as recorder:
-            await readers.check_keys(ApiKeyAuthenticator(database).list_valid)
+            await readers.check_keys(ApiKeyAuthenticator(database).live_scopes)
         closed = {key for key, reader in opened.items() if reader.closed.done()}
         codes = {reader.code for reader in opened.values() if reader.closed.done()}
     assert closed == {revoked.key, named_alike.key}

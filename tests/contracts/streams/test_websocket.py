@@ -244,9 +244,23 @@ async def test_a_revoked_key_is_cut(server: StreamServer) -> None:
     """A socket whose key is revoked is closed with 4401, wherever the revocation happened."""
     async with open_socket(server) as socket:
         assert (await send_and_receive(socket, {"type": "ping"}))["type"] == "pong"
-        server.valid.discard(KEY)
+        del server.valid[KEY]
         async with asyncio.timeout(5):
             assert await wait_closed(socket) == 4401
+
+
+async def test_a_socket_ends_with_a_scope_of_its_key(server: StreamServer) -> None:
+    """A key that loses a scope loses its socket, which could send and decide; another connection may read."""
+    async with open_socket(server) as socket, open_socket(server, READ_ONLY) as reading:
+        assert (await send_and_receive(socket, {"type": "ping"}))["type"] == "pong"
+        server.valid[KEY] = frozenset({"read"})
+        await server.readers.check_keys(server.live_scopes)
+        async with asyncio.timeout(5):
+            assert await wait_closed(socket) == 4403
+        assert (await send_and_receive(reading, {"type": "ping"}))["type"] == "pong"
+    async with open_socket(server) as socket:
+        answer = await send_and_receive(socket, {"type": "send", "text": "hi", "id": "1"})
+        assert answer["code"] == "forbidden"
 
 
 async def test_at_most_sixteen_subscriptions(server: StreamServer) -> None:

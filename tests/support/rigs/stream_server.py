@@ -23,6 +23,9 @@ from gateway.web.stream.sse import EventQuery
 
 KEY = "good"
 READ_ONLY = "reading"
+SCOPES = {KEY: frozenset({"read", "chat"}), READ_ONLY: frozenset({"read"})}
+"""The scopes of the keys at the start."""
+
 RETAINED = 8
 """The events that a stream of these tests keeps for each conversation."""
 
@@ -33,7 +36,8 @@ class StreamServer:
 
     events: EventStream
     readers: StreamReaders = field(default_factory=StreamReaders)
-    valid: set[str] = field(default_factory=lambda: {KEY, READ_ONLY})
+    valid: dict[str, frozenset[str]] = field(default_factory=lambda: dict(SCOPES))
+    """The keys that are valid, and their scopes."""
     sent: list[SendFrame] = field(default_factory=list)
     decided: list[ApproveFrame] = field(default_factory=list)
     cancelled: list[CancelFrame] = field(default_factory=list)
@@ -47,12 +51,11 @@ class StreamServer:
         """Accept the valid keys."""
         if key not in self.valid:
             raise HttpProblem(401, "a valid key is needed")
-        scopes = frozenset({"read"}) if key == READ_ONLY else frozenset({"read", "chat"})
-        return Principal(account="acc_1", key=key, scopes=scopes)
+        return Principal(account="acc_1", key=key, scopes=self.valid[key])
 
-    async def list_valid(self, keys: Collection[str]) -> set[str]:
-        """Return which keys are valid."""
-        return set(keys) & set(self.valid)
+    async def live_scopes(self, keys: Collection[str]) -> dict[str, frozenset[str]]:
+        """Return the scopes of the valid keys."""
+        return {key: self.valid[key] for key in keys if key in self.valid}
 
     async def _find(self, _principal: Principal, named: str) -> str | None:
         if named == "mine":
@@ -131,7 +134,7 @@ async def stream_server(events: EventStream) -> AsyncIterator[StreamServer]:
     application.router.add_get("/ws", face.open_socket)
     application.router.add_get("/conversations/{id}/events", face.read_events)
     application.on_shutdown.append(face.readers.close_all)
-    application.cleanup_ctx.append(lambda _application: face.readers.running(face.list_valid))
+    application.cleanup_ctx.append(lambda _application: face.readers.running(face.live_scopes))
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

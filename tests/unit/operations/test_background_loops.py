@@ -109,8 +109,8 @@ def _spans(failing: FailingDatabase, _place: Path) -> Run:
 
 
 def _key_checks(failing: FailingDatabase, _place: Path) -> Run:
-    async def fail(_keys: object) -> set[str]:
-        return set(failing.fail())
+    async def fail(_keys: object) -> dict[str, frozenset[str]]:
+        return dict(failing.fail())
 
     async def run(stop: asyncio.Event) -> None:
         connections = StreamReaders(interval=PAUSE)
