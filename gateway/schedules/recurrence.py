@@ -96,7 +96,10 @@ def parse_recurrence(
 
 
 def parse_interval(text: str) -> timedelta:
-    """Return an ISO 8601 duration such as PT15M or P1D; raises InvalidRecurrence."""
+    """Return an ISO 8601 duration such as PT15M or P1D, of whole seconds; raises InvalidRecurrence.
+
+    Years and months have no length of their own, so no duration may have them.
+    """
     detail = f"must be an ISO 8601 duration such as PT15M, PT2H or P1D, not {text[:40]!r}"
     if not text.startswith("P") or len(text) > MAX_CRON:
         raise InvalidRecurrence("every", detail)
@@ -104,6 +107,12 @@ def parse_interval(text: str) -> timedelta:
         interval = _DURATION.validate_python(text)
     except ValidationError:
         raise InvalidRecurrence("every", detail) from None
+    days, _, _clock = text.partition("T")
+    if "Y" in days or "M" in days:
+        remedy = "write days, such as P30D, or cron, such as 0 9 1 * *"
+        raise InvalidRecurrence("every", f"{text[:40]!r} has no fixed length: {remedy}")
+    if interval.microseconds:
+        raise InvalidRecurrence("every", f"must be whole seconds, not {text[:40]!r}")
     if not MIN_INTERVAL <= interval <= MAX_INTERVAL:
         raise InvalidRecurrence("every", "must be from 60 seconds (PT60S) to ten years (P3660D)")
     return interval
