@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, bindparam, case, exists, select, update
+from sqlalchemy import ColumnElement, Row, Select, bindparam, case, exists, select, true, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
@@ -174,11 +174,15 @@ async def list_waiting_targets(connection: Connection, channel: str) -> list[str
     return [target for target, destination in found if json.loads(destination)[0] == channel]
 
 
-async def list_dead(connection: Connection, channel: str) -> list[str]:
-    """Return the dead chats of a channel."""
+async def list_dead(connection: Connection, channel: str, *, before: datetime | None = None) -> list[str]:
+    """Return the dead chats of a channel; with `before` those that died before a moment."""
     in_channel = destinations.c.destination.startswith(json.dumps([channel])[:-1], autoescape=True)
     found = await connection.execute(
-        select(destinations.c.destination).where(destinations.c.dead_at.is_not(None), in_channel)
+        select(destinations.c.destination).where(
+            destinations.c.dead_at.is_not(None),
+            in_channel,
+            true() if before is None else destinations.c.dead_at < before,
+        )
     )
     return list(found.scalars())
 

@@ -227,6 +227,17 @@ async def reopen(connection: Connection, account: str, destination: str) -> bool
     return True
 
 
+async def retry_channel(connection: Connection, account: str, channel: str, changed_at: datetime) -> set[str]:
+    """Make due what failed in a channel before its settings were changed, also what dead chats have missed.
+
+    Another bot's token may have been the cause. Returns the destinations; their pauses stay.
+    """
+    dead = await destinations.list_dead(connection, channel, before=changed_at)
+    for destination in sorted(dead):
+        await reopen(connection, account, destination)
+    return {*dead, *await store.end_waits(connection, channel, changed_at=changed_at)}
+
+
 async def reopen_if_due(connection: Connection, account: str, destination: str) -> bool:
     """Reopen a chat that has been dead for long; return whether it may be used, also if it is alive."""
     state = await destinations.get_state(connection, destination)

@@ -293,10 +293,10 @@ async def send_again(connection: Connection, planned: Sequence[NewDelivery]) -> 
     await _open_destination(connection, planned[0].kind, planned[0].destination)
 
 
-async def end_waits(connection: Connection, channel: str, *, changed_at: datetime) -> set[tuple[str, str]]:
+async def end_waits(connection: Connection, channel: str, *, changed_at: datetime) -> set[str]:
     """Make due what waits in a channel whose settings were changed since the attempt that failed.
 
-    Returns the destinations, each with its account. The pauses of destinations stay.
+    Returns the destinations. Their pauses stay.
     """
     now, beginning = utc_now(), json.dumps([channel]).removesuffix("]") + ","
     waiting = (IS_OPEN, deliveries.c.next_at > now, deliveries.c.updated_at < changed_at)
@@ -304,9 +304,9 @@ async def end_waits(connection: Connection, channel: str, *, changed_at: datetim
         update(deliveries)
         .where(*waiting, deliveries.c.destination.startswith(beginning, autoescape=True))
         .values(next_at=now)
-        .returning(deliveries.c.destination, deliveries.c.account)
+        .returning(deliveries.c.destination)
     )
-    return {(destination, account) for destination, account in changed}
+    return set(changed.scalars())
 
 
 async def _open_destination(connection: Connection, kind: RouteKind, destination: str) -> None:

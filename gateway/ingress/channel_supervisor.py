@@ -29,7 +29,7 @@ from delivery.chat.rate_limit import RateLimiter
 from delivery.chat.shared_rate_limit import SharedRateLimiter, TokenBucketStore
 from delivery.chat.sink import SEND_SECONDS
 from delivery.database.engine import Database, DatabaseUnavailable
-from delivery.deliveries import store
+from delivery.deliveries import ordering
 from delivery.errors import DeliveryError, LeaseBusy
 from gateway.infra.replica_shares import RECEIVING, ReplicaShares
 from gateway.infra.replica_signal import ReplicaSignal
@@ -293,9 +293,10 @@ class ChannelSupervisor(OpenChannels):
         """Attempt at once what failed with earlier settings of the channel, such as another token."""
         with log_errors("channels.retry_waiting"):
             async with self._database.begin() as connection:
-                found = await store.end_waits(connection, record.id, changed_at=record.updated_at)
-            for destination, account in found:
-                self.wake_destination(destination, account)
+                changed = record.updated_at
+                found = await ordering.retry_channel(connection, record.account, record.id, changed)
+            for destination in found:
+                self.wake_destination(destination, record.account)
 
     async def _wait_after(self, error: Exception, channel: ChannelTask, retries: ChannelRetries) -> None:
         channel.error = str(error)

@@ -22,7 +22,7 @@ from delivery.chat.rate_limit import SendPriority
 from delivery.database.engine import Database
 from delivery.database.tables import deliveries
 from delivery.database.tables import destinations as destination_rows
-from delivery.deliveries import destinations, store
+from delivery.deliveries import destinations, ordering, store
 from delivery.deliveries.port import Delivery, Outcome, Sink
 from delivery_worker import ACCOUNT, DeliveryWorkerHarness
 from memory_channel import MemoryChannel
@@ -118,6 +118,25 @@ async def test_a_chat_that_was_dead_for_long_is_tried_again(
     await worker.wait_for_states(missed, "delivered")
     await worker.wait_for_states(old, "suppressed")
     assert channel.texts("42") == ["missed", "new"]
+
+
+async def test_a_dead_chat_is_tried_again_after_its_channel_was_changed(
+    worker: DeliveryWorkerHarness, channel: MemoryChannel, database: Database
+) -> None:
+    """A wrong bot's token may have been the cause; a chat that died after the change stays dead."""
+    before = datetime.now(UTC)
+    channel.errors.append(Undeliverable("chat not found"))
+    missed = await worker.create_deliveries(ROOM, ["missed"])
+    await worker.wait_for_states(missed, "suppressed")
+    async with database.begin() as connection:
+        assert await ordering.retry_channel(connection, ACCOUNT, ROOM.channel, before) == set()
+        at_other = ordering.retry_channel(connection, ACCOUNT, "chn_11", datetime.now(UTC))
+        assert await at_other == set()
+    async with database.begin() as connection:
+        found = await ordering.retry_channel(connection, ACCOUNT, ROOM.channel, datetime.now(UTC))
+    assert found == {ROOM.destination}
+    await worker.wake_worker(ROOM)
+    await worker.wait_for_states(missed, "delivered")
 
 
 async def test_a_chat_that_speaks_before_its_deliveries_are_ended_gets_them(
