@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from delivery.database.engine import Database
+from gateway.accounts.account_reader import AccountCache
 from gateway.agents.port import AgentSpec
 from gateway.environments.environment import Environment
 from gateway.environments.resolver import EnvironmentResolver
@@ -34,7 +36,6 @@ SKILLS_DIRECTORY = ".claude/skills"
 MANIFEST_DIRECTORY = ".dovecote"
 MAX_MANIFEST_BYTES = 256 * 1024
 MAX_INSTRUCTIONS_BYTES = 64 * 1024
-SKILLS_CACHE_SECONDS = 2.0
 _CACHE_SIZE = 1000
 
 
@@ -63,19 +64,12 @@ class _CachedFiles:
 class AgentFiles:
     """Loads the files of agents and skills and installs them into workspaces."""
 
-    def __init__(
-        self,
-        database: Database,
-        environment_resolver: EnvironmentResolver,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, database: Database, environment_resolver: EnvironmentResolver) -> None:
         self._database = database
         self._environment_resolver = environment_resolver
         self._files: OrderedDict[str, _CachedFiles] = OrderedDict()
         self._installed: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._skills: OrderedDict[str, tuple[float, Sequence[Skill]]] = OrderedDict()
-        self._clock = clock
+        self._skills = AccountCache(_CACHE_SIZE)
 
     async def with_instructions(self, agent: Record, spec: AgentSpec) -> AgentSpec:
         """Return the spec with AGENTS.md before its instructions."""
@@ -119,21 +113,15 @@ class AgentFiles:
             return
         async with self._database.read() as connection:
             contents = await store.read_all(connection, agent.id)
-        for path in sorted(set(installed) - set(wanted.files)):
-            await _delete(ShellFiles(run=sandbox.run, root="."), path)
+        await _delete_others(sandbox, installed, wanted.files)
         for path, digest in wanted.files.items():
             if installed.get(path) != digest and path in contents:
                 await sandbox.write(path, contents[path])
         await sandbox.write(manifest, json.dumps(dict(wanted.files), sort_keys=True).encode())
 
-    async def list_skills(self, account: str) -> Sequence[Skill]:
-        """Return the account's skills, as they were some seconds ago at the most."""
-        until, known = self._skills.get(account, (0.0, ()))
-        if until < self._clock():
-            known = await self._load_skills(account)
-            self._skills[account] = (self._clock() + SKILLS_CACHE_SECONDS, known)
-            _evict_oldest(self._skills)
-        return known
+    async def list_skills(self, account: str, revision: int) -> Sequence[Skill]:
+        """Return the account's skills at its revision, which the claim of the turn has read, or later."""
+        return await self._skills.get((account,), revision, partial(self._load_skills, account))
 
     async def _load_skills(self, account: str) -> Sequence[Skill]:
         async with self._database.read() as connection:
@@ -144,14 +132,22 @@ class AgentFiles:
         ]
 
     async def load_skill(self, account: str, name: str, sandbox: Sandbox) -> Mapping[str, bytes] | None:
-        """Write a skill's files into the workspace and return them; None when there is no such skill."""
+        """Write a skill's files into the workspace and return them; None when there is no such skill.
+
+        Files that an earlier load wrote and that the skill does not have any more are deleted.
+        """
         async with self._database.read() as connection:
             skill = await records.get(connection, account, "skill", name)
             if skill is None:
                 return None
             contents = await store.read_all(connection, skill.id)
-        for path, content in contents.items():
-            await sandbox.write(f"{SKILLS_DIRECTORY}/{skill.name}/{path}", content)
+        wanted = {f"{SKILLS_DIRECTORY}/{skill.name}/{path}": content for path, content in contents.items()}
+        manifest = f"{MANIFEST_DIRECTORY}/{skill.id}.json"
+        await _delete_others(sandbox, await _read_manifest(sandbox, manifest), wanted)
+        for path, content in wanted.items():
+            await sandbox.write(path, content)
+        digests = {path: hashlib.sha256(content).hexdigest() for path, content in wanted.items()}
+        await sandbox.write(manifest, json.dumps(digests, sort_keys=True).encode())
         return contents
 
 
@@ -166,11 +162,12 @@ async def _read_manifest(sandbox: Sandbox, manifest: str) -> dict[str, str]:
     return {path: digest for path, digest in manifest_files.items() if isinstance(digest, str)}
 
 
-async def _delete(files: ShellFiles, path: str) -> None:
-    try:
-        await files.remove(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return
+async def _delete_others(sandbox: Sandbox, installed: Mapping[str, str], wanted: Collection[str]) -> None:
+    """Delete the files that were installed earlier and are not wanted any more."""
+    files = ShellFiles(run=sandbox.run, root=".")
+    for path in sorted(set(installed) - set(wanted)):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            await files.remove(path)
 
 
 def _evict_oldest(cache: OrderedDict[Any, Any]) -> None:

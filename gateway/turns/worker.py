@@ -328,7 +328,7 @@ class TurnWorker:
             memory=memory,
             agent=claim.agent,
             agent_files=self._agent_files,
-            skills=await self._agent_files.list_skills(claim.turn.account),
+            skills=await self._agent_files.list_skills(claim.turn.account, claim.conversation.revision),
             environments=environments,
             interruption=claim.interruption,
             publish_transient=partial(self._stream.publish_transient, account=claim.turn.account),

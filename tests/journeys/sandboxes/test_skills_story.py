@@ -52,6 +52,9 @@ SCRIPT: list[ScriptedTurn] = [
     ScriptedTurn(text="All read."),
     ScriptedTurn(calls=[ToolCall(name="glob", args={"pattern": "knowledge/**"})]),
     ScriptedTurn(text="Again."),
+    ScriptedTurn(calls=[ToolCall(name="load_skill", args={"name": "reports"})]),
+    ScriptedTurn(calls=[ToolCall(name="glob", args={"pattern": ".claude/skills/**/*"})]),
+    ScriptedTurn(text="Once more."),
 ]
 
 
@@ -98,6 +101,13 @@ async def test_a_skill_is_loaded_and_an_agents_files_are_in_its_workspace(
     assert await skills_gateway.upload(f"{agent}/knowledge/new.txt", b"new") == 204
     assert (await skills_gateway.turn("look again")).body["output"] == "Again."
     assert last_text(skills_gateway.model.bodies[-1]) == "knowledge/new.txt"
+
+    assert (await skills_gateway.mine.call("DELETE", f"{skill}/forms/a.txt")).status == 204
+    assert (await skills_gateway.mine.call("POST", "/accounts/me/skills", {"name": "new"})).status == 201
+    assert (await skills_gateway.turn("once more")).body["output"] == "Once more."
+    offered = {one["function"]["name"]: one["function"] for one in skills_gateway.model.bodies[-1]["tools"]}
+    assert offered["load_skill"]["parameters"]["properties"]["name"]["enum"] == ["reports", "new"]
+    assert last_text(skills_gateway.model.bodies[-1]) == ".claude/skills/reports/SKILL.md"
 
 
 async def test_bundles_are_bounded_and_the_accounts_own(skills_gateway: SkillsGateway) -> None:
