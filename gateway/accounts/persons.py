@@ -79,12 +79,19 @@ async def subject_of(connection: Connection, account: str, platform: str, author
     return await store.get_subject(connection, account, identity) or identity
 
 
-async def subject_named(connection: Connection, account: str, given: str) -> str:
-    """Return the key of a person that a request names by an id or by an identity."""
+async def subject_named(connection: Connection, account: str, given: str) -> str | None:
+    """Return the key of a person that a request names by an id or by an identity.
+
+    An identity may be one that has not been seen yet. None for an unknown id, and for what has no platform.
+    """
     person = await store.get(connection, account, given)
     if person is not None:
         return person.subject
-    return await store.get_subject(connection, account, given) or given
+    subject = await store.get_subject(connection, account, given)
+    if subject is not None:
+        return subject
+    platform, _, author = given.partition(":")
+    return given if platform and author and given.isprintable() and " " not in given else None
 
 
 async def see(connection: Connection, seen: Sighting) -> Identity:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from delivery.database.clock import utc_now
@@ -34,6 +34,14 @@ class MemorySettings:
 
     limit: int = 10_000
     context_bytes: int = 4000
+
+
+class MemoryChanged(Exception):
+    """A note has changed since a turn was shown it; `present` is the note as it is now."""
+
+    def __init__(self, present: Memory) -> None:
+        super().__init__(f"{present.id} has changed")
+        self.present = present
 
 
 class TooManyMemories(Exception):
@@ -114,27 +122,20 @@ class Memories:
                 connection, account, memory, content=text, words=index_text(text), now=utc_now()
             )
 
-    async def change_visible(self, view: MemoryView, memory: str, text: str) -> Memory | None:
-        """Replace the text of a note that a conversation may read; None if there is none."""
-        if not await self._is_visible(view, memory):
-            return None
-        return await self.change(view.account, memory, text)
-
-    async def delete_visible(self, view: MemoryView, memory: str) -> bool:
-        """Delete a note that a conversation may read; returns False if there is none."""
-        if not await self._is_visible(view, memory):
-            return False
+    async def delete(self, account: str, memory: str, *, check: Callable[[Memory], None] = _accept) -> bool:
+        """Delete a note; returns False if there is none. `check` gets the note and may raise."""
         async with self._database.begin() as connection:
-            return await store.delete_memory(connection, view.account, memory)
+            present = await store.get(connection, account, memory, locked=True)
+            if present is None:
+                return False
+            check(present)
+            return await store.delete_memory(connection, account, memory)
 
     async def get_visible(self, view: MemoryView, memory: str) -> Memory | None:
         """Return a note that a conversation may read."""
         async with self._database.read() as connection:
             found = await store.get(connection, view.account, memory)
         return found if found is not None and view.shows(found) else None
-
-    async def _is_visible(self, view: MemoryView, memory: str) -> bool:
-        return await self.get_visible(view, memory) is not None
 
     async def search(self, which: MemoryFilter, query: str, *, limit: int) -> Sequence[Memory]:
         """Return notes in which every word of the query begins a word, the best first; "": the newest."""
@@ -160,10 +161,13 @@ class Memories:
             reader = AccountReader(connection, turn.account, self._cache, claimed.revision)
             return await view_of(reader, claimed.conversation, turn.asker)
 
-    async def notes_for(self, view: MemoryView, text: str) -> str:
-        """Return the notes for a turn's instructions, those first that share words with `text`."""
+    async def notes_for(self, view: MemoryView, text: str) -> tuple[str, Sequence[Memory]]:
+        """Return the notes for a turn's instructions, those first that share words with `text`.
+
+        They are rendered within the operator's limit, and in a list that may have more of them.
+        """
         if not (limit := self._settings.context_bytes):
-            return ""
+            return "", ()
         async with self._database.read() as connection:
             newest = await store.list_newest(connection, view.filter, limit=MAX_CONTEXT_NOTES)
             matching = (
@@ -173,17 +177,24 @@ class Memories:
                 if sum(len(one.text.encode()) for one in newest) > limit
                 else ()
             )
-        return render_notes(matching, newest, limit=limit)
+        return render_notes(matching, newest, limit=limit), (*matching, *newest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnMemory:
-    """The notes that a turn may read and write."""
+    """The notes that a turn may read and write.
+
+    A note that another turn or a person has changed since this one was shown it is neither replaced nor
+    deleted by it: the change would be lost.
+    """
 
     memories: Memories
     view: MemoryView
     has_notes: bool = True
     """False if the account had no notes when the turn was claimed."""
+
+    shown: dict[str, str] = field(default_factory=dict)
+    """The texts of notes as the turn was shown them last, by id."""
 
     @property
     def scopes(self) -> Sequence[str]:
@@ -192,7 +203,50 @@ class TurnMemory:
 
     async def notes_for(self, text: str) -> str:
         """Return the notes for the turn's instructions."""
-        return await self.memories.notes_for(self.view, text) if self.has_notes else ""
+        if not self.has_notes:
+            return ""
+        notes, found = await self.memories.notes_for(self.view, text)
+        self.show(*found)
+        return notes
+
+    def show(self, *notes: Memory) -> None:
+        """Note that the turn is shown these notes."""
+        self.shown.update((one.id, one.text) for one in notes)
+
+    async def search(self, query: str, *, limit: int) -> Sequence[Memory]:
+        """Return notes in which every word of the query begins a word, the best first; "": the newest."""
+        found = await self.memories.search(self.view.filter, query, limit=limit)
+        self.show(*found)
+        return found
+
+    async def write(self, new: NewMemory) -> Memory:
+        """Write a note; a known id returns its note. Raises TooManyMemories, StorageFull."""
+        written = await self.memories.write(new)
+        self.show(written)
+        return written
+
+    async def change(self, memory: str, text: str) -> Memory | None:
+        """Replace the text of a note that the turn may read; None if there is none.
+
+        Raises MemoryChanged, StorageFull.
+        """
+        if await self.memories.get_visible(self.view, memory) is None:
+            return None
+        changed = await self.memories.change(self.view.account, memory, text, check=self._check)
+        if changed is not None:
+            self.show(changed)
+        return changed
+
+    async def delete(self, memory: str) -> bool:
+        """Delete a note that the turn may read; returns False if there is none. Raises MemoryChanged."""
+        if await self.memories.get_visible(self.view, memory) is None:
+            return False
+        return await self.memories.delete(self.view.account, memory, check=self._check)
+
+    def _check(self, present: Memory) -> None:
+        if self.shown.get(present.id, present.text) != present.text:
+            self.show(present)
+            raise MemoryChanged(present)
 
 
 def open_memories(backing: BackingServices, quota: StorageQuota) -> Memories:

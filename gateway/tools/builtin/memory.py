@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.files.storage_quota import StorageFull
-from gateway.memory.memories import MAX_TEXT, NewMemory, TooManyMemories, TurnMemory
+from gateway.memory.memories import MAX_TEXT, MemoryChanged, NewMemory, TooManyMemories, TurnMemory
 from gateway.memory.prompt import render_note
 from gateway.store.conversations.memories import Memory, MemoryScope
 from gateway.tools.approval_rules import edits_need_approval
@@ -52,7 +52,9 @@ async def _write(context: ToolContext, args: Mapping[str, Any], key: str) -> Too
     try:
         if replaced:
             return await _replace(memory, replaced, text)
-        return _saved(await memory.memories.write(_new(context, args, text, key)))
+        return _saved(await memory.write(_new(context, args, text, key)))
+    except MemoryChanged as error:
+        return _changed(error)
     except (TooManyMemories, StorageFull) as error:
         return ToolResult(ok=False, content=str(error))
 
@@ -76,7 +78,7 @@ async def _replace(memory: TurnMemory, replaced: str, text: str) -> ToolResult:
     present = await memory.memories.get_visible(memory.view, replaced)
     if present is not None and present.scope in _SHARED:
         return ToolResult(ok=False, content=f"{replaced} is read in other chats; write a new note instead")
-    changed = await memory.memories.change_visible(memory.view, replaced, text)
+    changed = await memory.change(replaced, text)
     return _unknown(replaced) if changed is None else _saved(changed)
 
 
@@ -85,9 +87,15 @@ def _saved(memory: Memory) -> ToolResult:
     return ToolResult(ok=True, content=render_note(memory), detail=shape)
 
 
+def _changed(error: MemoryChanged) -> ToolResult:
+    """Return the note as it is now, so that the model does not undo what others wrote."""
+    reason = "Refused: others have changed the note since you read it. Repeat the call for the new text."
+    return ToolResult(ok=False, content=f"{reason}\n{UNTRUSTED}\n{render_note(error.present)}")
+
+
 async def _search(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
     memory, query = _memory(context), str_argument(args, "query", required=False)
-    found = await memory.memories.search(memory.view.filter, query, limit=MAX_FOUND)
+    found = await memory.search(query, limit=MAX_FOUND)
     lines = [render_note(one) for one in found]
     return ToolResult(ok=True, content="\n".join([UNTRUSTED, *lines]) if lines else "no notes")
 
@@ -99,7 +107,10 @@ async def _delete(context: ToolContext, args: Mapping[str, Any], _key: str) -> T
         return _unknown(wanted)
     if present.scope in _SHARED:
         return ToolResult(ok=False, content=f"{wanted} is read in other chats; its owner can delete it")
-    await memory.memories.delete_visible(memory.view, wanted)
+    try:
+        await memory.delete(wanted)
+    except MemoryChanged as error:
+        return _changed(error)
     return ToolResult(ok=True, content=f"{wanted} is deleted")
 
 

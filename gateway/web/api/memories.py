@@ -93,7 +93,8 @@ async def list_memories(call: ApiCall[NoContent, MemoryQuery]) -> ListPage[Memor
     query, subject = call.query, call.query.subject
     async with call.context.database.read() as connection:
         if query.scope is not None and subject is not None:
-            subject = (await _subject(connection, call.account, query.scope, subject)).key
+            where = "?/subject"
+            subject = (await _subject(connection, call.account, query.scope, subject, where=where)).key
         which = MemoryFilter(account=call.account, scope=query.scope, subject=subject)
         if query.q is None:
             found = await store.list_by_id(connection, which, after=query.after, limit=query.limit + 1)
@@ -126,12 +127,12 @@ async def update(call: ApiCall[MemoryUpdate, NoContent]) -> MemoryResponse:
 
 async def delete(call: ApiCall[NoContent, NoContent]) -> None:
     """Delete a note."""
-    async with call.context.database.begin() as connection:
-        present = await store.get(connection, call.account, call.path["id"], locked=True)
-        if present is None:
-            raise _unknown()
+
+    def check(present: Memory) -> None:
         ensure_preconditions(call.request, to_response(present))
-        await store.delete_memory(connection, call.account, present.id)
+
+    if not await call.services.memories.delete(call.account, call.path["id"], check=check):
+        raise _unknown()
 
 
 def _unknown() -> HttpProblem:
@@ -139,31 +140,46 @@ def _unknown() -> HttpProblem:
 
 
 async def _subject(
-    connection: Connection, account: str, scope: MemoryScope, given: str | None
+    connection: Connection, account: str, scope: MemoryScope, given: str | None, *, where: str = "/subject"
 ) -> MemorySubject:
-    """Return the subject that a request names; a room and an agent by an id or a name of the account."""
+    """Return the subject that a request names; a room and an agent by an id or a name of the account.
+
+    Raises the 422 of the field `where`.
+    """
     if scope is MemoryScope.ACCOUNT:
         if given not in (None, account):
-            raise invalid_field("/subject", "leave it out: a note of the account has no other subject")
+            raise invalid_field(where, "leave it out: a note of the account has no other subject")
         return MemorySubject(scope=scope, key=account)
     if given is None:
-        raise invalid_field("/subject", f"name the {scope} that the note is about")
-    if scope is MemoryScope.PERSON:
-        return MemorySubject(scope=scope, key=await persons.subject_named(connection, account, given))
-    if scope is MemoryScope.AGENT:
-        agent = await records.get(connection, account, "agent", given)
-        if agent is None:
-            raise invalid_field("/subject", f"there is no agent {given!r}")
-        return MemorySubject(scope=scope, key=agent.id)
-    return MemorySubject(scope=scope, key=await _room(connection, account, given))
+        raise invalid_field(where, f"name the {scope} that the note is about")
+    find = _FINDERS[scope]
+    key = await find(connection, account, given)
+    if key is None:
+        raise invalid_field(where, _UNKNOWN[scope].format(given=repr(given)))
+    return MemorySubject(scope=scope, key=key)
 
 
-async def _room(connection: Connection, account: str, given: str) -> str:
-    """Return the key of a room: of a conversation in it, or as a response names it."""
+async def _agent(connection: Connection, account: str, given: str) -> str | None:
+    """Return the id of an agent; None if there is none."""
+    agent = await records.get(connection, account, "agent", given)
+    return None if agent is None else agent.id
+
+
+async def _room(connection: Connection, account: str, given: str) -> str | None:
+    """Return the key of a room: of a conversation in it, or as a response names it; None if there is none."""
     conversation = await conversations.get(connection, account, given)
     if conversation is not None:
         return room_key(conversation)
     channel = await records.get(connection, account, "channel", given.partition(":")[0])
     if channel is None:
-        raise invalid_field("/subject", f"there is no conversation {given!r}")
+        return None
     return f"{channel.id}:{given.partition(':')[2]}"
+
+
+_FINDERS = {MemoryScope.PERSON: persons.subject_named, MemoryScope.AGENT: _agent, MemoryScope.ROOM: _room}
+_UNKNOWN = {
+    MemoryScope.PERSON: "there is no person {given}: give an id of /accounts/me/persons, or a platform and "
+    "an id there, such as telegram:4711",
+    MemoryScope.AGENT: "there is no agent {given}",
+    MemoryScope.ROOM: "there is no conversation {given}",
+}

@@ -68,7 +68,7 @@ async def test_a_private_note_is_not_known_in_a_room(database: Database) -> None
             one.id for one in await memories.search(other.view.filter, "pregnant", limit=9)
         ]
         assert await memories.get_visible(other.view, private.id) is None
-        assert not await memories.delete_visible(other.view, private.id)
+        assert not await other.delete(private.id)
     assert [one.id for one in await memories.search(room.view.filter, "pregnant", limit=9)] == [shared.id]
     assert [one.id for one in await memories.search(direct.view.filter, "ANN preg", limit=9)] == [private.id]
 
@@ -228,6 +228,31 @@ async def test_the_tools_write_find_and_delete_notes(database: Database, tmp_pat
     assert not (await tools.call("memory_delete", {"id": kept.id}, call="call-7")).ok
     assert (await tools.call("memory_delete", {"id": saved["id"]}, call="call-8")).ok
     assert [one.id for one in await memory.memories.search(memory.view.filter, "", limit=9)] == [kept.id]
+
+
+async def test_a_note_that_others_have_changed_is_not_overwritten(database: Database, tmp_path: Path) -> None:
+    """Two turns that read the same note cannot undo each other's change; the second one gets the new text."""
+    harness = await open_turn_worker(database, tmp_path)
+    sandbox = await add_sandbox_record(database, harness.agent.account, permissionMode="bypass")
+    harness.agent = replace(harness.agent, config={**harness.agent.config, "sandbox": sandbox.id})
+    turn = await harness.add_turn(running=True)
+    first, second = [await memory_of(memories_of(database), database, turn) for _ in range(2)]
+    note = await write(first, MemoryScope.ROOM, "guests: Ann")
+    assert "guests: Ann" in await second.notes_for("hello")
+    here, there = await harness.tools(turn, first), await harness.tools(turn, second)
+    assert note.id in (await here.call("memory_search", {"query": "guests"}, call="call-1")).content
+    added = {"text": "guests: Ann, Bob", "id": note.id}
+    assert (await here.call("memory_write", added, call="call-2")).ok
+    for call, tool in enumerate(("memory_write", "memory_delete")):
+        args = {"text": "guests: Ann, Cy", "id": note.id} if tool == "memory_write" else {"id": note.id}
+        second.shown[note.id] = note.text
+        refused = await there.call(tool, args, call=f"call-{3 + call}")
+        assert not refused.ok
+        assert "guests: Ann, Bob" in refused.content
+    merged = {"text": "guests: Ann, Bob, Cy", "id": note.id}
+    assert (await there.call("memory_write", merged, call="call-5")).ok
+    assert not (await here.call("memory_delete", {"id": note.id}, call="call-6")).ok
+    assert (await here.call("memory_delete", {"id": note.id}, call="call-7")).ok
 
 
 class InstructionRecorder(Agent):

@@ -40,6 +40,17 @@ async def code_for(api: ApiServer, identity: Identity) -> str:
         return await issue_code(connection, identity)
 
 
+@pytest.mark.parametrize("subject", ["per_unknown", "Ann", "telegram:", ":1", "telegram:4 711"])
+async def test_a_note_names_a_person_who_can_exist(api: ApiServer, subject: str) -> None:
+    """A note for a person that cannot exist is a 422 that names the field, in the body and in the query."""
+    note = {"scope": "person", "subject": subject, "text": "prefers tea"}
+    written = await api.mine.call("POST", "/accounts/me/memories", note)
+    assert (written.status, written.body["errors"][0]["pointer"]) == (422, "/subject")
+    listed = await api.mine.call("GET", f"/accounts/me/memories?scope=person&subject={quote(subject)}")
+    assert (listed.status, listed.body["errors"][0]["pointer"]) == (422, "?/subject")
+    assert "/accounts/me/persons" in listed.body["errors"][0]["detail"]
+
+
 async def test_people_are_listed_joined_and_separated(api: ApiServer) -> None:
     """A code joins a person to another one, once; the account alone sees and changes its people."""
     ann, slack = await seen(api, "1"), await seen(api, "U1", "slack:T1")
