@@ -262,6 +262,7 @@ class Records:
             await usage.keep_name(connection, record.account, record.id, record.name)
         if record.kind == "channel":
             await routes.delete_channel(connection, record.account, record.id)
+            await schedules.end_for_channel(connection, record.account, record.id)
             for stored in (pairings, channel_state, channel_secrets):
                 await stored.delete_for_channel(connection, record.id)
         await store.delete_record(connection, record.account, record.id)

@@ -8,13 +8,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Row, delete, func, literal_column, select, update
+from sqlalchemy import ColumnElement, Row, Update, delete, func, literal_column, select, update
 
 from delivery.database.engine import Connection
 from gateway.store.schedule_tables import schedules as table
 from gateway.store.tables import conversations
 
 AGENT_DELETED_NOTE = "the agent of its conversation was deleted"
+CHANNEL_DELETED_NOTE = "the channel of its conversation was deleted"
 
 
 class ScheduleKind(StrEnum):
@@ -171,17 +172,24 @@ async def update_schedule(connection: Connection, before: Schedule, after: Sched
 
 async def end_for_agent(connection: Connection, account: str, agent: str) -> None:
     """End the schedules of turns in conversations of an agent that is deleted; reminders need no agent."""
-    owned = select(conversations.c.id).where(
-        conversations.c.account == account, conversations.c.agent == agent
-    )
+    is_owned = conversations.c.agent == agent
     await connection.execute(
+        _end(account, is_owned, AGENT_DELETED_NOTE).where(table.c.kind == ScheduleKind.TURN)
+    )
+
+
+async def end_for_channel(connection: Connection, account: str, channel: str) -> None:
+    """End the schedules in the chats of a channel that is deleted: nobody there would see what they start."""
+    await connection.execute(_end(account, conversations.c.channel == channel, CHANNEL_DELETED_NOTE))
+
+
+def _end(account: str, concerned: ColumnElement[bool], note: str) -> Update:
+    """Return the statement that ends the schedules of an account in the conversations that are concerned."""
+    ids = select(conversations.c.id).where(conversations.c.account == account, concerned)
+    return (
         update(table)
-        .where(
-            table.c.conversation.in_(owned),
-            table.c.kind == ScheduleKind.TURN,
-            table.c.state != ScheduleState.ENDED,
-        )
-        .values(state=ScheduleState.ENDED, next_at=None, note=AGENT_DELETED_NOTE)
+        .where(table.c.conversation.in_(ids), table.c.state != ScheduleState.ENDED)
+        .values(state=ScheduleState.ENDED, next_at=None, note=note)
     )
 
 

@@ -53,7 +53,7 @@ async def test_a_send_that_fails_after_the_deletion_is_ended_too(tmp_path: Path)
 
 
 async def test_what_a_deleted_channel_owes_is_ended_with_the_reason(tmp_path: Path) -> None:
-    """What waits says that the channel was deleted; the result of a job stays in the conversation."""
+    """What waits says that the channel was deleted, also schedules; a job's result is in the conversation."""
     async with (
         simulate() as platform,
         gateway(tmp_path / "data", env={"DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8"}) as process,
@@ -64,6 +64,13 @@ async def test_what_a_deleted_channel_owes_is_ended_with_the_reason(tmp_path: Pa
         async with http.post("/accounts/me/channels", json={**channel, "settings": settings}) as answer:
             assert answer.status == 201, await answer.text()
         await send_and_wait(platform, "!&while [ ! -e go ]; do sleep 0.1; done; echo pigeon")
+        async with http.get("/conversations") as answer:
+            (chat,) = (await answer.json())["items"]
+        for number, conversation in enumerate((chat["id"], chat["id"], "elsewhere")):
+            kind = "reminder" if number else "turn"
+            new = {"conversation": conversation, "text": "!true", "every": "PT1H", "kind": kind}
+            async with http.post("/accounts/me/schedules", json=new) as answer:
+                assert answer.status == 201, await answer.text()
         await platform.fail(502, times=1000, method="sendMessage")
         await platform.say(CHAT, "!echo waits")
         await poll_until(process, "/deliveries", is_retried)
@@ -74,4 +81,8 @@ async def test_what_a_deleted_channel_owes_is_ended_with_the_reason(tmp_path: Pa
         await poll_until(process, "/turns", has_two_jobs_done)
         async with http.get("/deliveries") as answer:
             found = [(one["state"], one["error"]) for one in (await answer.json())["items"]]
+        async with http.get("/accounts/me/schedules") as answer:
+            schedules = [(one["state"], one["note"]) for one in (await answer.json())["items"]]
+    ended = ("ended", "the channel of its conversation was deleted")
+    assert schedules == [ended, ended, ("active", "")]
     assert sorted(found) == [("delivered", None), ("suppressed", "the channel was deleted")]
