@@ -21,14 +21,16 @@ async def _open(
 ) -> AsyncIterator[Connection]:
     from channels.telegram.api import connect
     from channels.telegram.receive.albums import AlbumBuffer
+    from channels.telegram.receive.decoder import Decoder
     from channels.telegram.receive.receiver import TelegramReceiver
     from channels.telegram.send.sender import TelegramSender
 
     async with connect(settings, guard) as api:
         bot = await api.identify()
-        async with AlbumBuffer(state, channel=channel, bot=bot, seconds=settings.album_seconds) as albums:
+        decoder = Decoder(api, channel=channel, bot=bot)
+        async with AlbumBuffer(state, decoder, seconds=settings.album_seconds) as albums:
             yield Connection(
-                receiver=TelegramReceiver(api, settings, albums, channel=channel, bot=bot),
+                receiver=TelegramReceiver(api, settings, albums, decoder),
                 sender=TelegramSender(api),
             )
 

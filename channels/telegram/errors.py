@@ -42,8 +42,14 @@ _DEAD_CHAT = (
 )
 """Texts of a 400 that concern the chat, not the content."""
 
-_DEAD_TOPIC = ("message thread not found", "topic_deleted", "topic_id_invalid")
-"""Texts of a 400 that concern a topic of the chat."""
+_DEAD_TOPIC = (
+    "message thread not found",
+    "topic_deleted",
+    "topic_id_invalid",
+    "message to be replied not found",
+    "replied message not found",
+)
+"""Texts of a 400 that concern a topic of the chat, or the post that its comments reply to."""
 
 _RIGHTS = (
     ("topic_closed", "can_manage_topics"),

@@ -13,6 +13,13 @@ MAX_UNIX_TIME = 253402300799
 DIRECT_TOPIC = "direct-"
 """Begins the thread of an address that is a topic of a channel's direct messages; its id follows."""
 
+COMMENTS = "comments-"
+"""Begins the thread of an address that is the comments on a channel's post; its id in the group follows.
+
+Bot API: comments carry `message_thread_id` without `is_topic_message`. Only topics can be named by that
+parameter when a message is sent, so an answer replies to the post instead.
+"""
+
 UnixTime = Annotated[int, Field(ge=0, le=MAX_UNIX_TIME)]
 
 
@@ -168,6 +175,7 @@ class ReplyTo(Content):
     """The message that is replied to."""
 
     forum_topic_created: dict[str, Any] | None = None
+    is_automatic_forward: bool = False
 
 
 class Message(Content):

@@ -21,8 +21,8 @@ import structlog
 
 from channels.message import IgnoredUpdate
 from channels.port import Accept, ChannelState
-from channels.telegram import payloads
 from channels.telegram.receive import codec
+from channels.telegram.receive.decoder import Decoder
 
 CHUNK_CHARACTERS = 900
 """Characters of a part stored in one value, which may hold 1,000."""
@@ -51,10 +51,9 @@ class _PendingAlbum:
 class AlbumBuffer:
     """Buffers the parts of albums until they are accepted; closing it cancels its tasks."""
 
-    def __init__(self, state: ChannelState, *, channel: str, bot: payloads.Bot, seconds: float) -> None:
+    def __init__(self, state: ChannelState, decoder: Decoder, *, seconds: float) -> None:
         self._state = state
-        self._channel = channel
-        self._bot = bot
+        self._decoder = decoder
         self._seconds = seconds
         self._pending: dict[str, _PendingAlbum] = {}
 
@@ -141,7 +140,7 @@ class AlbumBuffer:
             parts = _decode_chunks(notes)
             if not parts:
                 return True
-            decoded = codec.decode_album(parts, channel=self._channel, bot=self._bot)
+            decoded = await self._decoder.decode(parts)
             if isinstance(decoded, IgnoredUpdate):
                 log.debug("telegram.update_ignored", reason=decoded.reason)
             else:

@@ -32,7 +32,7 @@ from channels.message import (
 from channels.receiving import descriptions as words
 from channels.telegram import commands, payloads
 from channels.telegram.commands import CommandText
-from channels.telegram.payloads import DIRECT_TOPIC, Bot
+from channels.telegram.payloads import COMMENTS, DIRECT_TOPIC, Bot
 from channels.telegram.receive.attachments import attachments
 
 _WRITES = {"member", "administrator", "creator"}
@@ -97,6 +97,21 @@ def decode_album(updates: Sequence[object], *, channel: str, bot: Bot) -> Update
         mentions_bot=any(message.mentions_bot for message in messages),
         attachments=tuple(attachment for message in messages for attachment in message.attachments),
     )
+
+
+def find_unknown_chain(update: object) -> str | None:
+    """Return the thread of a reply that names neither the first message of its chain nor a topic.
+
+    It is a comment if that message is a channel's post, which only the group's channel makes likely.
+    """
+    parsed = payloads.Update.model_validate(update)
+    press = parsed.callback_query
+    message = parsed.message or parsed.edited_message or (press.message if press else None)
+    if message is None or message.is_topic_message or message.message_thread_id is None:
+        return None
+    replied = message.reply_to_message
+    is_first = replied is not None and replied.message_id == message.message_thread_id
+    return None if is_first else f"{COMMENTS}{message.message_thread_id}"
 
 
 def _press(press: payloads.CallbackQuery, *, key: str, channel: str) -> ButtonPress | IgnoredUpdate:
@@ -209,8 +224,11 @@ def _as_command(message: Message, command: CommandText | None) -> Message | Comm
 
 
 def _address(message: payloads.Message, channel: str) -> Address:
-    """Return the address; a topic of a forum or of direct messages is a thread, a chain of replies is not."""
+    """Return the address; topics and the comments on a post are threads, other chains of replies are not."""
     thread = str(message.message_thread_id or "") if message.is_topic_message else None
+    replied = message.reply_to_message
+    if not thread and replied is not None and replied.is_automatic_forward:
+        thread = f"{COMMENTS}{replied.message_id}"
     if message.direct_messages_topic:
         thread = f"{DIRECT_TOPIC}{message.direct_messages_topic.topic_id}"
     return Address(channel=channel, room=str(message.chat.id), thread=thread or None)

@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+from collections.abc import Sequence
 
 import structlog
 
 from channels.errors import ChannelError, ConnectedElsewhere, RateLimited, Rejected, Unauthorized
-from channels.message import IgnoredUpdate, Update
+from channels.message import IgnoredUpdate
 from channels.port import Accept, Receiver, ReceiverStatus, WebhookRequest, WebhookResponse
 from channels.supervision import supervise
-from channels.telegram import payloads
 from channels.telegram.api import Api
 from channels.telegram.receive import codec
 from channels.telegram.receive.albums import FLUSH_INTERVAL_SECONDS, AlbumBuffer
+from channels.telegram.receive.decoder import Decoder
 from channels.telegram.receive.update_queue import UpdateQueue
 from channels.telegram.receive.webhook import Webhook
 from channels.telegram.send import command_menu
@@ -42,14 +43,11 @@ log = structlog.get_logger(__name__)
 class TelegramReceiver(Receiver):
     """The receiving half of a Telegram bot."""
 
-    def __init__(
-        self, api: Api, settings: TelegramSettings, albums: AlbumBuffer, *, channel: str, bot: payloads.Bot
-    ) -> None:
+    def __init__(self, api: Api, settings: TelegramSettings, albums: AlbumBuffer, decoder: Decoder) -> None:
         self._api = api
         self._settings = settings
         self._albums = albums
-        self._channel = channel
-        self._bot = bot
+        self._decoder = decoder
         self._stop = asyncio.Event()
 
     async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
@@ -80,7 +78,7 @@ class TelegramReceiver(Receiver):
             except Exception as error:  # noqa: BLE001 - whatever the reason, Telegram must keep it
                 log.warning("telegram.album_part_not_stored", error=repr(error))
                 return False
-        return await self._accept(codec.decode(update, channel=self._channel, bot=self._bot), accept)
+        return await self._accept([update], accept)
 
     def _is_signed(self, request: WebhookRequest) -> bool:
         secret = self._settings.webhook_secret
@@ -185,23 +183,24 @@ class TelegramReceiver(Receiver):
         """Accept what is due, in order; return whether to continue without a pause."""
         stored = True
         for batch in queue.due(updates):
-            decoded = codec.decode_album(batch.updates, channel=self._channel, bot=self._bot)
-            stored = not stop.is_set() and await self._accept(decoded, accept)
+            stored = not stop.is_set() and await self._accept(batch.updates, accept)
             if not stored:
                 break
             queue.mark_stored(batch)
         moved = queue.advance(updates)
         return stored and (moved or not updates or queue.wait is not None)
 
-    async def _accept(self, decoded: Update | IgnoredUpdate, accept: Accept) -> bool:
-        """Accept one update; return whether it may be acknowledged."""
-        if isinstance(decoded, IgnoredUpdate):
-            log.debug("telegram.update_ignored", reason=decoded.reason)
-            return True
+    async def _accept(self, updates: Sequence[object], accept: Accept) -> bool:
+        """Accept one update, or those of an album; return whether it may be acknowledged."""
         try:
-            await accept(decoded)
+            decoded = await self._decoder.decode(updates)
+            if isinstance(decoded, IgnoredUpdate):
+                log.debug("telegram.update_ignored", reason=decoded.reason)
+            else:
+                await accept(decoded)
         except Exception as error:  # noqa: BLE001 - whatever the reason, Telegram must keep it
-            log.warning("telegram.update_not_stored", key=decoded.key, error=repr(error))
+            number = codec.update_id_of(updates[0])
+            log.warning("telegram.update_not_stored", update_id=number, error=repr(error))
             return False
         return True
 

@@ -25,7 +25,13 @@ from channels.telegram.errors import is_about_markup
 from channels.telegram.send import markup
 from channels.telegram.send.drafts import DraftPreviews
 from channels.telegram.send.reactions import Reactions
-from channels.telegram.send.rendering import inline_keyboard, message_fields, reply_parameters, target
+from channels.telegram.send.rendering import (
+    chat_action_target,
+    inline_keyboard,
+    message_fields,
+    reply_parameters,
+    target,
+)
 from channels.telegram.send.uploads import Uploads
 from channels.telegram.text import is_group, measure
 
@@ -45,7 +51,7 @@ class TelegramSender(Sender):
 
     async def send(self, address: Address, reply: Reply) -> SentMessage:
         """Send one message, as plain text if Telegram refuses the entities."""
-        parameters = {**target(address), **reply_parameters(reply), **inline_keyboard(reply.buttons)}
+        parameters = {**target(address), **reply_parameters(address, reply), **inline_keyboard(reply.buttons)}
         return parse_sent("sendMessage", await self._send_text("sendMessage", parameters, reply.text))
 
     async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
@@ -85,7 +91,7 @@ class TelegramSender(Sender):
 
     async def typing(self, address: Address) -> None:
         """Show "typing" for about five seconds."""
-        await self._api.call("sendChatAction", {**target(address), "action": "typing"})
+        await self._api.call("sendChatAction", {**chat_action_target(address), "action": "typing"})
 
     async def upload(self, address: Address, file: File, *, key: str) -> SentMessage:
         """Send a file by its type, or as a document if Telegram refuses it as that type."""

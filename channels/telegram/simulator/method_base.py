@@ -19,13 +19,17 @@ class MethodBase:
         self._updates = updates
         self._rate_limits = rate_limits
 
-    def _room(self, arguments: Arguments, kind: str = "") -> Room:
-        """Return the room of a call; raises ApiFailure if it or its topic refuses this kind of message."""
+    def _room(self, arguments: Arguments, kind: str = "", *, threads: bool = False) -> Room:
+        """Return the room of a call; raises ApiFailure if it or its topic refuses this kind of message.
+
+        Messages take the thread of a topic only, other calls (`threads`) that of a chain of replies as well.
+        """
         if "chat_id" not in arguments:
             raise bad_request("chat_id is empty")
         room = self._world.get_writable_room(arguments["chat_id"])
         thread = arguments.number("message_thread_id")
-        if thread is not None and thread not in room.topics:
+        is_chain = threads and room.kind == "supergroup" and (room.id, thread) in self._world.posts
+        if thread is not None and thread not in room.topics and not is_chain:
             raise bad_request("message thread not found")
         if thread in room.closed:
             raise bad_request("TOPIC_CLOSED")
@@ -45,8 +49,9 @@ class MethodBase:
         if not isinstance(asked, dict):
             return None
         number = asked.get("message_id")
-        if isinstance(number, int) and (room.id, number) in self._world.posts:
-            return number
+        post = self._world.posts.get((room.id, number)) if isinstance(number, int) else None
+        if post is not None and not post.deleted:
+            return post.id
         if asked.get("allow_sending_without_reply") is True:
             return None
         raise bad_request("message to be replied not found")

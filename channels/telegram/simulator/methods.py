@@ -145,8 +145,8 @@ class Methods(MediaMethods):
         return True
 
     async def do_sendchataction(self, arguments: Arguments) -> bool:
-        """Show a chat action."""
-        room = self._room(arguments)
+        """Show a chat action, also in a thread of replies of a supergroup that is no forum."""
+        room = self._room(arguments, threads=True)
         if not ACTIONS.fullmatch(arguments.text("action")):
             raise bad_request("wrong parameter action in request")
         self.actions.append((room.id, arguments.number("message_thread_id"), arguments.text("action")))
@@ -194,8 +194,9 @@ class Methods(MediaMethods):
         return True
 
     async def do_getchat(self, arguments: Arguments) -> Raw:
-        """Return a chat."""
-        return self._world.get_writable_room(arguments["chat_id"]).raw
+        """Return a ChatFullInfo."""
+        room = self._world.get_writable_room(arguments["chat_id"])
+        return {**room.raw, **({"linked_chat_id": room.linked} if room.linked else {})}
 
     def _drop_pending_updates(self, arguments: Arguments) -> None:
         if arguments.flag("drop_pending_updates"):

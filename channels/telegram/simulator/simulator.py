@@ -13,10 +13,11 @@ from aiohttp import web
 
 from channels.telegram.simulator.failure import ApiFailure, too_many_requests
 from channels.telegram.simulator.faults import Fault, Faults, MessageRates, RateLimits
+from channels.telegram.simulator.groups import GroupActions
 from channels.telegram.simulator.methods import Methods
 from channels.telegram.simulator.server import ControlAction, Server
 from channels.telegram.simulator.updates import Updates
-from channels.telegram.simulator.world import SUPERGROUPS, Post, Raw, Room, SimulatedDraft, World
+from channels.telegram.simulator.world import SUPERGROUPS, Post, Raw, SimulatedDraft, World
 
 TOKEN = "700700700:simulated-telegram-token"  # noqa: S105 - valid at the simulator only
 USERNAME = "dovecote_bot"
@@ -28,7 +29,7 @@ _REASONS = {
 }
 
 
-class Simulator:
+class Simulator(GroupActions):
     """One bot's Telegram; the public methods are actions of users and groups, and faults."""
 
     def __init__(
@@ -52,6 +53,7 @@ class Simulator:
         self.user_reactions: dict[tuple[int, int, int], list[Raw]] = {}
         people = (self.say, self.edit, self.press, self.react, self.send_file, self.send_album)
         rooms = (self.group, self.topic, self.close_topic, self.reopen_topic, self.delete_topic)
+        channels = (self.discussion, self.publish, self.remove)
         fate = (
             self.restrict,
             self.migrate,
@@ -67,7 +69,7 @@ class Simulator:
         )
         rest = (self.limit, self.forget)
         self.actions: dict[str, ControlAction] = {
-            act.__name__: act for act in (*people, *rooms, *fate, *rest)
+            act.__name__: act for act in (*people, *rooms, *channels, *fate, *rest)
         }
 
     @property
@@ -180,32 +182,6 @@ class Simulator:
         reacted = {"chat": self.world.room(chat).raw, "message_id": message, "user": person, **change}
         self.world.update("message_reaction", {**reacted, "date": int(time.time())})
         await self.world.notify_changed()
-
-    async def group(self, chat: int, *, title: str = "Group", forum: bool = False) -> None:
-        """Create a group: a supergroup if its id is below -10^12."""
-        kind = "supergroup" if chat < SUPERGROUPS else "group"
-        self.world.rooms[chat] = Room(chat, kind, title, forum=forum)
-
-    async def topic(self, chat: int, *, name: str = "Topic") -> int:
-        """Create a forum topic and return its thread."""
-        room = self.world.room(chat)
-        opening = {"forum_topic_created": {"name": name, "icon_color": 0}}
-        post = self.world.post(room, self.world.person(1), opening, thread=None, reply_to=None)
-        room.topics.add(post.id)
-        return post.id
-
-    async def close_topic(self, chat: int, thread: int) -> None:
-        """Close a topic to new messages."""
-        self.world.room(chat).closed.add(thread)
-
-    async def reopen_topic(self, chat: int, thread: int) -> None:
-        """Open a closed topic to new messages, which a service message reports."""
-        self.world.room(chat).closed.discard(thread)
-        await self._post_message(chat, self.world.person(1), {"forum_topic_reopened": {}}, thread=thread)
-
-    async def delete_topic(self, chat: int, thread: int) -> None:
-        """Delete a topic."""
-        self.world.room(chat).topics.discard(thread)
 
     async def restrict(
         self, chat: int, *, forbidden: Sequence[str] = (), reactions: Sequence[str] | None = None
@@ -364,15 +340,6 @@ class Simulator:
             "webhook": self.updates.info(),
             "too_fast": self.rate_limits.refused,
         }
-
-    async def _post_message(
-        self, chat: int, author: Raw, content: Raw, *, thread: int | None = None, reply_to: int | None = None
-    ) -> int:
-        room = self.world.room(chat)
-        post = self.world.post(room, author, content, thread=thread, reply_to=reply_to)
-        self.world.update("message", post.raw)
-        await self.world.notify_changed()
-        return post.id
 
 
 @asynccontextmanager

@@ -29,7 +29,8 @@ Raw = dict[str, Any]
 class Room:
     """A chat; `refusal` is the text of the 403 a bot gets that may no longer write there.
 
-    `forbidden` lists the kinds of message the bot may not send, `reactions` the allowed emoji.
+    `forbidden` lists the kinds of message the bot may not send, `reactions` the allowed emoji. `linked` is
+    the channel whose posts a supergroup discusses.
     """
 
     id: int
@@ -42,6 +43,7 @@ class Room:
     moved_to: int | None = None
     forbidden: set[str] = field(default_factory=set)
     reactions: frozenset[str] | None = None
+    linked: int | None = None
 
     @property
     def raw(self) -> Raw:
@@ -166,11 +168,13 @@ class World:
             "chat": room.raw,
             "date": int(time.time()),
         }
+        replied = self.posts.get((room.id, reply_to)) if reply_to else None
+        if replied and thread is None and room.kind == "supergroup":
+            thread = replied.thread or replied.id  # a chain of replies has the thread of its first message
         if thread is not None:
             raw |= {"message_thread_id": thread} | (
                 {"is_topic_message": True} if thread in room.topics else {}
             )
-        replied = self.posts.get((room.id, reply_to)) if reply_to else None
         if replied:
             raw["reply_to_message"] = {
                 name: value for name, value in replied.raw.items() if name != "reply_to_message"

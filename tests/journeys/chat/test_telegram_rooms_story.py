@@ -57,6 +57,25 @@ async def test_a_topics_job_comes_home_to_its_topic_through_kill_9(
     assert (started.thread, result.thread) == (topic, topic)
 
 
+async def test_a_comments_job_comes_home_to_its_post_through_kill_9(
+    platform: Simulator, running: GatewayProcess
+) -> None:
+    """Answer and late result are among the comments of the post; another post's are another conversation."""
+    discussion = FORUM - 1
+    await platform.group(discussion)
+    await platform.discussion(discussion, discussion - 1)
+    roots = [await platform.publish(discussion, text) for text in ("one", "two")]
+    await platform.say(discussion, "@dovecote_bot !&sleep 2; echo pigeon", user=7, reply_to=roots[0])
+    await platform.say(discussion, "@dovecote_bot !echo dove", user=7, reply_to=roots[1])
+    started = await wait_for_bot_message(platform, "Started job", room=discussion)
+    other = await wait_for_bot_message(platform, "dove", room=discussion)
+    await wait_until_delivered(running, 2)
+    await running.kill()
+    await running.start()
+    result = await wait_for_bot_message(platform, "pigeon", room=discussion)
+    assert (started.thread, result.thread, other.thread) == (roots[0], roots[0], roots[1])
+
+
 async def test_a_job_follows_its_group(platform: Simulator, running: GatewayProcess) -> None:
     """A group that becomes a supergroup while a job runs gets the result at its new id."""
     await platform.say(GROUP, "@dovecote_bot !&sleep 2; echo pigeon", user=7)

@@ -1,0 +1,56 @@
+"""Decode updates, and ask Telegram where one does not say whether it is a comment on a channel's post."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from channels.errors import ChannelError
+from channels.message import ButtonPress, Command, IgnoredUpdate, Message, RoomKind, Update
+from channels.receiving.bounded_dict import BoundedDict
+from channels.telegram.api import Api
+from channels.telegram.payloads import Bot
+from channels.telegram.receive import codec
+
+MAX_GROUPS = 10_000
+RECHECK_SECONDS = 600.0
+"""Seconds for which it is remembered whether a group has a channel."""
+
+
+class Decoder:
+    """Decodes the updates of one bot."""
+
+    def __init__(self, api: Api, *, channel: str, bot: Bot) -> None:
+        self._api = api
+        self._channel = channel
+        self._bot = bot
+        self._has_channel = BoundedDict[str, tuple[float, bool]](MAX_GROUPS)
+
+    async def decode(self, updates: Sequence[object]) -> Update | IgnoredUpdate:
+        """Decode one update, or those of an album; raises ChannelError if Telegram cannot be asked now."""
+        decoded = codec.decode_album(updates, channel=self._channel, bot=self._bot)
+        if not isinstance(decoded, Message | Command | ButtonPress) or decoded.room is RoomKind.DIRECT:
+            return decoded
+        thread = None if decoded.address.thread else codec.find_unknown_chain(updates[0])
+        if thread is None or not await self._is_discussion(decoded.address.room):
+            return decoded
+        return replace(decoded, address=replace(decoded.address, thread=thread))
+
+    async def _is_discussion(self, room: str) -> bool:
+        """Return whether a group discusses a channel's posts (`linked_chat_id` of getChat)."""
+        now = asyncio.get_running_loop().time()
+        asked_at, has_channel = self._has_channel.get(room, (now - RECHECK_SECONDS, False))
+        if now - asked_at >= RECHECK_SECONDS:
+            has_channel = await self._ask(room)
+            self._has_channel[room] = (now, has_channel)
+        return has_channel
+
+    async def _ask(self, room: str) -> bool:
+        try:
+            chat = await self._api.call("getChat", {"chat_id": room})
+        except ChannelError as error:
+            if error.remedy != "give_up":
+                raise
+            return False
+        return isinstance(chat, dict) and bool(chat.get("linked_chat_id"))
