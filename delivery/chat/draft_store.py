@@ -215,6 +215,21 @@ async def list_unclaimed(connection: Connection, turn: str, target: str, *, by: 
     }
 
 
+async def get_ended_text(
+    connection: Connection, turn: str, target: str, *, by: str, platform_id: str | None
+) -> str:
+    """Return the unfinished text that a message shows above the end of its turn, which `by` reported."""
+    rows = await connection.execute(
+        select(drafts.c.shown).where(
+            drafts.c.turn == turn,
+            drafts.c.target == target,
+            drafts.c.ended_by == by,
+            drafts.c.platform_id == platform_id,
+        )
+    )
+    return rows.scalar() or ""
+
+
 async def claim_all(
     connection: Connection, messages: Collection[str], target: str, *, by: str, now: datetime
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from channels.commonmark.markup import close_fence, split
 from channels.port import ChannelLimits
+from delivery.chat import draft_store
 from delivery.database.engine import Database
 from delivery.database.tables import OPEN_DELIVERIES
 from delivery.deliveries import queries
@@ -15,13 +16,17 @@ from delivery.events.event import EventType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownMessage:
-    """The message of an event; without a `platform_id` it was not sent, `is_open`: it will be."""
+    """The message of an event; without a `platform_id` it was not sent, `is_open`: it will be.
+
+    `text` is what the message keeps above the event: the unfinished answer of a turn that failed.
+    """
 
     platform_id: str | None = None
     is_open: bool = False
+    text: str = ""
 
 
-QUESTIONS = frozenset({EventType.APPROVAL_REQUESTED, EventType.QUESTION_REQUESTED})
+HAVE_BUTTONS = frozenset({EventType.APPROVAL_REQUESTED, EventType.QUESTION_REQUESTED, EventType.TURN_FAILED})
 """Events whose last message is changed, because it has the buttons; of others the first one is."""
 
 FindShown = Callable[[str, str], Awaitable[ShownMessage]]
@@ -39,11 +44,14 @@ def find_shown_in(database: Database) -> FindShown:
     async def find(event: str, target: str) -> ShownMessage:
         async with database.read() as connection:
             found = await queries.list_for_event(connection, event, target)
-        parts = sorted(found, key=lambda view: view.part)
-        if not parts:
-            return ShownMessage()
-        shown = parts[-1 if parts[0].event_type in QUESTIONS else 0]
-        return ShownMessage(platform_id=shown.platform_id, is_open=shown.state in OPEN_DELIVERIES)
+            parts = sorted(found, key=lambda view: view.part)
+            if not parts:
+                return ShownMessage()
+            shown = parts[-1 if parts[0].event_type in HAVE_BUTTONS else 0]
+            text = await draft_store.get_ended_text(
+                connection, shown.turn or "", target, by=shown.id, platform_id=shown.platform_id
+            )
+        return ShownMessage(platform_id=shown.platform_id, is_open=shown.state in OPEN_DELIVERIES, text=text)
 
     return find
 

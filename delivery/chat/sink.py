@@ -235,7 +235,9 @@ class ChatSink(Sink):
         if part.edits is not None:
             shown = await self._find_shown(part.edits, delivery.target)
             return ClaimedDraft(
-                platform_id=shown.platform_id, is_unsent=shown.is_open and not shown.platform_id
+                platform_id=shown.platform_id,
+                shown=shown.text,
+                is_unsent=shown.is_open and not shown.platform_id,
             )
         if part.message is not None:
             return await self._claim(delivery.target, part.message)

@@ -187,6 +187,19 @@ def _render_failure(event: Event) -> Part:
     )
 
 
+def _render_repeated(event: Event) -> Part | None:
+    """Take the button from the report of a failed turn, because a new turn repeats it."""
+    if "failure" not in event.data:
+        return None
+    error = close_fence(str(event.data.get("error") or "unknown error")[:MAX_COMMAND_LENGTH])
+    return Part(
+        text=f"The request failed: {error}\n\nIt is tried again.",
+        edits=str(event.data["failure"]),
+        only_edit=True,
+        needs_edits=True,
+    )
+
+
 def _render_cancelled(event: Event) -> Part | None:
     """Report a stopped turn, unless a newer message or a person replaced it, or it was still queued."""
     if event.data.get("reason") in {"superseded", "stopped in line", "handed over"}:
@@ -207,6 +220,7 @@ _RENDERERS: dict[EventType, Callable[[Event], Part | None]] = {
     EventType.QUESTION_REQUESTED: _render_person_question,
     EventType.QUESTION_ANSWERED: _render_answer,
     EventType.QUESTION_EXPIRED: _render_expired,
+    EventType.TURN_QUEUED: _render_repeated,
     EventType.TURN_RETRYING: _render_retrying,
     EventType.TURN_COMPLETED: _render_completed,
     EventType.TURN_FAILED: _render_failure,

@@ -8,6 +8,7 @@ from delivery.broker.port import WorkQueue
 from delivery.database.clock import utc_now
 from delivery.deliveries import routes as delivery_store
 from delivery.deliveries.transactions import Transaction, Transactions
+from delivery.events import outbox
 from delivery.events.event import Event, EventType, new_id
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import turn_retries, turns
@@ -79,5 +80,7 @@ async def _enqueue(tx: Transaction, failed: Turn, new: Turn) -> None:
     }
     if new.job is not None:
         data["resultId"] = new.job
+    for failure in await outbox.list_of_type(tx.connection, failed.id, EventType.TURN_FAILED):
+        data |= {"failure": failure.id, "error": failure.data.get("error")}
     tx.emit(Event.now(EventType.TURN_QUEUED, new.conversation, data, turn=new.id))
     tx.wake(WorkQueue.TURN, new.conversation, account=new.account)

@@ -5,10 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import insert, select, update
 
 from channels.inbox import commands as inbox_commands
+from delivery.chat.shown_messages import ShownMessage, find_shown_in
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
+from delivery.database.tables import deliveries, drafts
+from delivery.deliveries.part import decode_part
+from delivery.events.event import Event, EventType
 from gateway.ingress.commands.chat_commands import ChatCommands
 from gateway.store.conversations import conversations
 from gateway.store.turn_state import TurnState
@@ -86,6 +91,33 @@ async def test_a_failed_turn_is_repeated_once(harness: IngressHarness, way: str)
     assert (again.input, again.message) == ("work", turn.message)
     await harness.press(f"stop:{turn.id}")
     assert harness.replies[-1] == "There is nothing to stop: the turn is failed."
+
+
+@pytest.mark.parametrize("drafted", ["", "half an answer"])
+async def test_the_button_of_a_repeated_turn_goes_away(harness: IngressHarness, drafted: str) -> None:
+    """The message of the failure says that the turn is tried again, below what the turn had written."""
+    turn = await failed_turn(harness)
+    where = harness.address().encode()
+    async with harness.transactions.begin("turn.settle") as tx:
+        tx.emit(Event.now(EventType.TURN_FAILED, turn.conversation, {"error": "HTTP 401"}, turn=turn.id))
+    async with harness.database.begin() as connection:
+        failure = update(deliveries).where(deliveries.c.event_type == str(EventType.TURN_FAILED))
+        shown = failure.values(state="delivered", platform_id="31").returning(deliveries.c.id)
+        reported = (await connection.execute(shown)).scalar_one()
+        if drafted:
+            written = {"message": "msg_1", "target": where, "account": turn.account, "platform_id": "31"}
+            ended = {"turn": turn.id, "shown": drafted, "ended_by": reported, "created_at": utc_now()}
+            await connection.execute(insert(drafts).values(**written, **ended))
+    await harness.press(f"retry:{turn.id}")
+    await harness.press(f"retry:{turn.id}")
+    async with harness.database.read() as connection:
+        queued = deliveries.c.event_type == str(EventType.TURN_QUEUED)
+        (body,) = (await connection.execute(select(deliveries.c.body).where(queued))).scalars().all()
+    part = decode_part(body)
+    assert (part.text, part.buttons) == ("The request failed: HTTP 401\n\nIt is tried again.", ())
+    assert (part.only_edit, part.needs_edits) == (True, True)
+    found = await find_shown_in(harness.database)(part.edits or "", where)
+    assert found == ShownMessage(platform_id="31", text=drafted)
 
 
 async def test_nothing_to_retry_is_said(harness: IngressHarness) -> None:

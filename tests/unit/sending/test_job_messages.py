@@ -61,6 +61,11 @@ def test_messages_of_jobs_hold_no_answer() -> None:
     ("shown", "kind", "calls"),
     [
         (ShownMessage(platform_id="1"), OutcomeKind.DELIVERED, [("edit", "Job `make` done")]),
+        (
+            ShownMessage(platform_id="1", text="half"),
+            OutcomeKind.DELIVERED,
+            [("edit", "half\n\nJob `make` done")],
+        ),
         (ShownMessage(is_open=True), OutcomeKind.RETRY, []),
         (ShownMessage(), OutcomeKind.DELIVERED, []),
     ],
