@@ -1,5 +1,8 @@
 """SQL of drafts: the visible part of a message in a chat while the message is still being generated.
 
+A room that gets a new id gets copies of its rows. All have the `created_at` of the first one, by which the
+process that still writes the draft under the old id finds them.
+
 A row whose message is a turn's id marks that the turn has ended in that chat: no draft of it may begin any
 more.
 """
@@ -11,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Update, bindparam, delete, func, literal, or_, select, update
+from sqlalchemy import ColumnElement, Update, bindparam, delete, func, literal, or_, select, update
 
 from channels.message import Address
 from delivery.database.engine import Connection, insert_on_conflict
@@ -67,6 +70,7 @@ _RUNNING_STEPS = (
     .where(
         drafts.c.turn == "",
         drafts.c.shown == STEPS_RUNNING,
+        drafts.c.claimed_at.is_(None),
         drafts.c.platform_id.is_not(None),
         drafts.c.created_at < bindparam("before"),
     )
@@ -119,12 +123,12 @@ async def begin_write(connection: Connection, write: DraftWrite) -> DraftRow | N
 
 async def set_platform_id(connection: Connection, message: str, target: str, platform_id: str) -> None:
     """Store the platform id of a draft."""
-    await connection.execute(_update_one(message, target).values(platform_id=platform_id))
+    await connection.execute(_update_copies(message, target).values(platform_id=platform_id))
 
 
 async def extend_write(connection: Connection, message: str, target: str, *, until: datetime) -> None:
     """Record that a call for a draft is still in progress."""
-    await connection.execute(_update_one(message, target).values(busy_until=until))
+    await connection.execute(_update_copies(message, target).values(busy_until=until))
 
 
 def steps_row(turn: str) -> str:
@@ -134,7 +138,7 @@ def steps_row(turn: str) -> str:
 
 async def set_steps_state(connection: Connection, turn: str, target: str, state: str) -> None:
     """Record whether a step message runs or has ended: STEPS_RUNNING or STEPS_ENDED."""
-    await connection.execute(_update_one(steps_row(turn), target).values(shown=state))
+    await connection.execute(_update_copies(steps_row(turn), target).values(shown=state))
 
 
 async def list_running_steps(connection: Connection, *, before: datetime) -> list[StepMessage]:
@@ -151,7 +155,7 @@ async def list_running_steps(connection: Connection, *, before: datetime) -> lis
 async def withdraw(connection: Connection, message: str, target: str) -> None:
     """Record that a draft is not visible, because its first call was not carried out."""
     await connection.execute(
-        _update_one(message, target).where(drafts.c.platform_id.is_(None)).values(shown=None)
+        _update_copies(message, target).where(drafts.c.platform_id.is_(None)).values(shown=None)
     )
 
 
@@ -162,7 +166,7 @@ async def delete_draft(connection: Connection, message: str, target: str) -> Non
 
 async def end_write(connection: Connection, message: str, target: str) -> None:
     """Record that no call for a draft is in progress."""
-    await connection.execute(_update_one(message, target).values(busy_until=None))
+    await connection.execute(_update_copies(message, target).values(busy_until=None))
 
 
 async def get(connection: Connection, message: str, target: str) -> DraftRow | None:
@@ -171,6 +175,25 @@ async def get(connection: Connection, message: str, target: str) -> DraftRow | N
     if row is None:
         return None
     return DraftRow(platform_id=row[0], busy_until=row[1], text=row[2] or "", created_at=row[3])
+
+
+async def first_target(connection: Connection, message: str, target: str) -> str:
+    """Return the target under which a draft's first call was made: its rooms were moved in this order."""
+    rows = await connection.execute(
+        select(drafts.c.target)
+        .where(*_are_copies(message, target))
+        .order_by(drafts.c.claimed_at.is_(None), drafts.c.claimed_at)
+        .limit(1)
+    )
+    return rows.scalar() or target
+
+
+async def current_target(connection: Connection, message: str, target: str) -> str:
+    """Return the target of a step message, whose room may have got a new id since."""
+    rows = await connection.execute(
+        select(drafts.c.target).where(*_are_copies(message, target), drafts.c.claimed_at.is_(None)).limit(1)
+    )
+    return rows.scalar() or target
 
 
 async def claim(connection: Connection, message: str, target: str, *, now: datetime) -> str | None:
@@ -251,14 +274,14 @@ async def move_room(connection: Connection, *, old: Address, new: Address, now: 
     for target in targets.scalars().all():
         if (moved := old.moved_target(target, new)) is None:
             continue
-        there = (drafts.c.target == target, ~drafts.c.message.endswith(_STEPS_SUFFIX, autoescape=True))
+        there = drafts.c.target == target
         values = [literal(moved) if column is drafts.c.target else column for column in drafts.c]
         copies = insert_on_conflict(drafts, connection.dialect.name).from_select(
-            [column.name for column in drafts.c], select(*values).where(*there)
+            [column.name for column in drafts.c], select(*values).where(there)
         )
         await connection.execute(copies.on_conflict_do_nothing(index_elements=["message", "target"]))
         await connection.execute(
-            update(drafts).where(*there, drafts.c.claimed_at.is_(None)).values(claimed_at=now)
+            update(drafts).where(there, drafts.c.claimed_at.is_(None)).values(claimed_at=now)
         )
 
 
@@ -269,3 +292,13 @@ async def delete_before(connection: Connection, *, before: datetime) -> int:
 
 def _update_one(message: str, target: str) -> Update:
     return update(drafts).where(drafts.c.message == message, drafts.c.target == target)
+
+
+def _update_copies(message: str, target: str) -> Update:
+    return update(drafts).where(*_are_copies(message, target))
+
+
+def _are_copies(message: str, target: str) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of a draft's row and of its copies for ids that its room got later."""
+    began = select(drafts.c.created_at).where(drafts.c.message == message, drafts.c.target == target)
+    return drafts.c.message == message, drafts.c.created_at == began.scalar_subquery()

@@ -345,8 +345,9 @@ class Drafts:
             return ClaimedDraft(wait=_MIN_WAIT_SECONDS)
         async with self._database.begin() as connection:
             platform_id = await draft_store.claim(connection, message, target, now=now)
-        if platform_id is None and row.is_unanswered:
-            return ClaimedDraft(key=draft_key(message, target), since=row.created_at)
+            if platform_id is None and row.is_unanswered:
+                first = await draft_store.first_target(connection, message, target)
+                return ClaimedDraft(key=draft_key(message, first), since=row.created_at)
         return ClaimedDraft(platform_id=platform_id)
 
     async def claim_unfinished(self, delivery: Delivery) -> ClaimedDraft:
@@ -371,7 +372,9 @@ class Drafts:
             if any(is_being_written(row, now) for message, row in rows.items() if message not in local):
                 return ClaimedDraft(wait=_MIN_WAIT_SECONDS)
             await draft_store.claim_all(connection, rows, target, by=by, now=now)
-        message, newest = next(iter(rows.items()), ("", None))
+            message, newest = next(iter(rows.items()), ("", None))
+            if newest is not None and newest.is_unanswered:
+                target = await draft_store.first_target(connection, message, target)
         if newest is None:
             return ClaimedDraft()
         if newest.is_unanswered:

@@ -150,6 +150,7 @@ class StepMessages:
         failures = 0
         while shown is not None and failures < MAX_FAILURES:
             steps = tuple(buffer.steps.values()) if shows_calls else buffer.waits
+            address = await self._current_address(buffer, address) if failures else address
             if steps != shown.steps or buffer.closed.is_set():
                 wanted = replace(shown, steps=steps, has_ended=buffer.closed.is_set())
                 shown = await self._update(bot, address, buffer, wanted)
@@ -174,6 +175,12 @@ class StepMessages:
                 key = draft_key(draft_store.steps_row(one.turn), one.target)
                 ended = ToolSteps(key=key, steps=(), platform_id=one.platform_id, has_ended=True)
                 await self._update(bot, address, StepBuffer(turn=one.turn), ended)
+
+    async def _current_address(self, buffer: StepBuffer, address: Address) -> Address:
+        """Return the address of the message, whose room may have got a new id."""
+        row, target = draft_store.steps_row(buffer.turn), address.encode()
+        async with self._database.read() as connection:
+            return Address.decode(await draft_store.current_target(connection, row, target))
 
     async def _shows_calls(self, bot: ConnectedBot, address: Address) -> bool | None:
         """Return whether the room shows tool calls; None: long waits alone, False: neither."""
@@ -202,7 +209,10 @@ class StepMessages:
             sent.append(await _show(bot, address, steps))
 
         error = await self._writer.attempt(bot, address, call(), asyncio.timeout(CALL_SECONDS))
-        if isinstance(error, RateLimited | Unreachable) and steps.platform_id is not None:
+        may_repeat = isinstance(error, RateLimited | Unreachable)
+        if error is not None and not may_repeat:
+            may_repeat = await self._current_address(buffer, address) != address
+        if may_repeat and steps.platform_id is not None:
             return replace(steps, steps=(), has_ended=False)
         return await self._record(buffer, target, steps, sent[0]) if sent else None
 

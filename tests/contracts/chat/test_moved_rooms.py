@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from channels.message import RoomKind, RoomMigrated
+from channels.errors import Undeliverable
+from channels.message import RoomKind, RoomMigrated, ToolStep
+from channels.port import ChannelFeature
 from delivery.chat import draft_store
 from delivery.database.engine import Database
 from delivery.database.tables import deliveries
 from delivery.deliveries.part import decode_part
+from delivery.deliveries.port import OutcomeKind
 from delivery.events.event import Event, EventType
-from draft_harness import ROOM, open_draft_harness
+from draft_harness import EDITS, ROOM, STEPS, DraftHarness, open_draft_harness
 from gateway.conversations.notices import post_notice
 from gateway.ingress.room_changes import move_room
 from ingress_harness import IngressHarness, open_ingress_harness
@@ -72,3 +76,54 @@ async def test_a_draft_of_a_room_that_moved_becomes_the_reply(tmp_path: Path) ->
             await harness.deliver_final_text(drafts, "Hello, there.", target=new)
         assert harness.channel.texts(NEW) == ["Hello, there."]
         assert harness.platform_calls[calls:] == ["edit"]
+
+
+async def move(harness: DraftHarness) -> None:
+    """Give the room, which keeps its messages, its new id; the old one names it as well."""
+    harness.channel.rooms[NEW] = harness.channel.rooms[ROOM.room]
+    async with harness.database.begin() as connection:
+        moved = RoomMigrated(key="9", old=ROOM, new=replace(ROOM, room=NEW))
+        await move_room(connection, "acc_1", moved)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_draft_that_is_being_sent_while_its_room_moves_becomes_the_reply(
+    tmp_path: Path, *, is_lost: bool
+) -> None:
+    """Its first call is answered after the move, or the answer is lost and its own key finds it."""
+    async with open_draft_harness(tmp_path) as harness, harness.drafts() as drafts:
+        harness.features = EDITS | {ChannelFeature.FIND}
+        harness.channel.frozen, harness.channel.lost_answers = asyncio.Event(), int(is_lost)
+        async with drafts.publish_while("cnv_1", "trn_1") as shown:
+            assert shown is not None
+            shown.show_text("msg_1", "Hel")
+            await harness.channel.until(lambda: harness.platform_calls == ["send"])
+            await move(harness)
+            harness.channel.frozen.set()
+            await harness.channel.until(lambda: bool(harness.visible_texts))
+        new = replace(ROOM, room=NEW)
+        outcome = await harness.deliver_final_text(drafts, "Hello", target=new)
+        while outcome.kind is OutcomeKind.RETRY:
+            await asyncio.sleep(0.02)
+            outcome = await harness.deliver_final_text(drafts, "Hello", target=new)
+        assert harness.channel.texts(NEW) == ["Hello"]
+
+
+async def test_the_steps_of_a_room_that_moved_are_ended_there(tmp_path: Path) -> None:
+    """The platform refuses the old id; the message goes on under the new one, in this process or the next."""
+    async with open_draft_harness(tmp_path) as harness:
+        harness.features = STEPS
+        step = ToolStep(id="1", title="bash: make")
+        async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as shown:
+            assert shown is not None
+            shown.show_step(step)
+            await harness.channel.until(lambda: bool(harness.visible_texts))
+            await move(harness)
+            harness.channel.errors.append(Undeliverable("channel_not_found"))
+            shown.show_step(replace(step, title="bash: test"))
+            await harness.channel.until(lambda: harness.channel.texts(NEW) == ["bash: test running"])
+            harness.channel.errors += [Undeliverable("the process is killed")] * 9
+        harness.channel.errors.clear()
+        async with harness.drafts(ended_turns=["trn_1"]):
+            await harness.channel.until(lambda: harness.channel.step_updates[-1].has_ended)
+        assert [one.platform_id for one in harness.channel.step_updates] == [None, "steps 1", "steps 1"]
