@@ -50,14 +50,18 @@ class Api(LibraryBot):
     async def call(
         self, method: str, parameters: Mapping[str, Any], *, timeout: float = TIMEOUT_SECONDS
     ) -> Any:
-        """Call a method and return its raw result; raises ChannelError. Follows a migrated room once."""
+        """Call a method and return its raw result; raises ChannelError.
+
+        Follows a migrated room once, with what is about no message: in a supergroup these have new numbers.
+        """
         try:
             try:
                 return await self._call_once(method, parameters, timeout)
             except BotApiError as refusal:
-                if refusal.migrated_to is None or "chat_id" not in parameters:
+                if refusal.migrated_to is None or "chat_id" not in parameters or "message_id" in parameters:
                     raise
                 moved = {**parameters, "chat_id": refusal.migrated_to}
+                moved.pop("reply_parameters", None)
             return await self._call_once(method, moved, timeout)
         except TelegramError as error:
             raise translate_error(error, method=method) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -261,6 +262,30 @@ async def test_a_group_that_became_a_supergroup_is_followed(
     }
     await telegram.sender.send(Address(channel="chn_contract", room="-42"), make_reply("moved with you"))
     assert [post.text for post in simulator.messages(new)] == ["moved with you"]
+
+
+async def test_no_message_of_a_supergroup_is_taken_for_one_of_its_group(
+    simulator: Simulator, telegram: Connection
+) -> None:
+    """Its messages have numbers of their own: a change of an old one changes none, and a reply is to none."""
+    await simulator.group(-42)
+    old, sender = Address(channel="chn_contract", room="-42"), telegram.sender
+    await simulator.say(-42, "hello")
+    shown = await sender.send(old, make_reply("half"))
+    new = await simulator.migrate(-42)
+    await sender.send(replace(old, room=str(new)), make_reply("of the supergroup"))
+    assert [(post.id, post.text) for post in simulator.messages(new)] == [(2, "of the supergroup")]
+    assert shown.platform_id == "2"
+    for change in (
+        sender.edit(old, shown.platform_id, make_reply("whole")),
+        sender.delete(old, shown.platform_id),
+        sender.add_reaction(old, shown.platform_id, "👍"),
+    ):
+        with pytest.raises(Undeliverable, match="upgraded"):
+            await change
+    await sender.send(old, make_reply("whole", reply_to=shown.platform_id))
+    first, last = simulator.messages(new)
+    assert (first.text, last.text, last.raw.get("reply_to_message")) == ("of the supergroup", "whole", None)
 
 
 async def test_one_room_over_its_rate_leaves_the_others_alone(
