@@ -6,11 +6,20 @@ from http import HTTPStatus
 
 from gidgethub import HTTPException
 
-from channels.errors import Ambiguous, ChannelError, NotPermitted, Rejected
+from channels.errors import Ambiguous, ChannelError, NotPermitted
 from channels.inbox.errors import rate_limit, status_error
 
 SECONDARY_LIMIT_SECONDS = 60.0
 """GitHub asks for at least a minute where it names no time."""
+
+_REMEDIES = {
+    "not accessible by integration": "grant the app {}; accept it where installed",
+    "suspended": "unsuspend the app's installation",
+    "is locked": "unlock the conversation",
+    "archived": "unarchive the repository",
+    "": "let the app write in the repository",
+}
+"""Words of a 403, and what a person must do then; content is refused by a 422."""
 
 
 def translate_error(error: Exception, *, what: str) -> ChannelError:
@@ -22,15 +31,6 @@ def translate_error(error: Exception, *, what: str) -> ChannelError:
     limited = rate_limit(error.status_code, headers, SECONDARY_LIMIT_SECONDS, words=words)
     if limited or error.status_code != HTTPStatus.FORBIDDEN:
         return limited or status_error(error.status_code, detail)
-    return _refusal(words, headers.get("X-Accepted-GitHub-Permissions", "") or "write access", detail)
-
-
-def _refusal(words: str, permission: str, detail: str) -> ChannelError:
-    """Distinguish a missing permission, a suspended installation and a locked thread."""
-    if "not accessible by integration" in words:
-        return NotPermitted(permission, f"{detail}: grant the app {permission}; accept it where installed")
-    if "suspended" in words:
-        return NotPermitted("installation", f"{detail}: unsuspend the app's installation")
-    if "is locked" in words:
-        return NotPermitted("conversation", f"{detail}: unlock the conversation")
-    return Rejected(detail)
+    permission = headers.get("X-Accepted-GitHub-Permissions", "") or "write access"
+    remedy = next(one for known, one in _REMEDIES.items() if known in words)
+    return NotPermitted(permission, f"{detail}: {remedy.format(permission)}")

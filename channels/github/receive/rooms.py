@@ -20,9 +20,9 @@ from channels.message import (
 
 
 def room_change(event: str, payload: Mapping[str, Any], here: Address, *, key: str) -> Update | IgnoredUpdate:
-    """Decode that a conversation is not locked any more or moved, or a repository's new name or owner."""
+    """Decode that a conversation or repository is open again or moved, or its new name or owner."""
     action = payload.get("action")
-    if action == "unlocked":
+    if action in {"unlocked", "unarchived"}:
         return RoomReopened(key=key, address=here)
     if event != "repository":
         return _transferred(event, payload, here, key=key)
@@ -45,9 +45,7 @@ def owner_change(payload: Mapping[str, Any], *, key: str, channel: str) -> Updat
 
 def _former_name(payload: Mapping[str, Any], room: str) -> str:
     owner, _, name = room.partition("/")
-    holders = (
-        text_at(payload, "changes", "owner", "from", kind, "login") for kind in ("user", "organization")
-    )
+    holders = (text_at(payload, "changes", "owner", "from", who, "login") for who in ("user", "organization"))
     return f"{''.join(holders) or owner}/{text_at(payload, 'changes', 'repository', 'name', 'from') or name}"
 
 

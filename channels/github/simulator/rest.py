@@ -226,6 +226,8 @@ class GitHubApi:
         if self.world.permissions.get(name) != "write":
             header = {"X_Accepted_GitHub_Permissions": f"{name}=write"}
             raise GitHubRefusal(403, "Resource not accessible by integration", **header)
+        if self.world.archived:
+            raise GitHubRefusal(403, "Repository was archived so is read-only.")
         if thread.locked:
             raise GitHubRefusal(403, "Unable to create comment because issue is locked.")
 

@@ -107,6 +107,13 @@ class Simulator(SimulatedPlatform):
         thread.locked = locked
         await self.send_event(thread, "locked" if locked else "unlocked")
 
+    async def archive(self, *, archived: bool = True) -> None:
+        """Archive the repository, which nobody can write in then, or open it again."""
+        self.world.archived = archived
+        entry = next(iter(self.world.entries.values()))
+        action = "archived" if archived else "unarchived"
+        await self.deliver("repository", events.payload_of(self.world, entry, action))
+
     async def rename(self, name: str) -> None:
         """Rename the repository."""
         former = self.world.room.partition("/")[2]

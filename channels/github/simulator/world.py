@@ -87,6 +87,7 @@ class World:
         self.former_rooms: set[str] = set()
         self.installed = True
         self.suspended = False
+        self.archived = False
         self.permissions = {
             "metadata": "read",
             "issues": "write",

@@ -6,8 +6,10 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 
 import pytest
+from gidgethub import BadRequest
 
 from channels.errors import (
     ChannelError,
@@ -18,10 +20,11 @@ from channels.errors import (
     Undeliverable,
 )
 from channels.github import plugin
+from channels.github.errors import translate_error
 from channels.github.simulator import Simulator, simulate
 from channels.github.simulator.world import ADA, BOT, ROOM
 from channels.inbox.polling import load_in_order
-from channels.message import Address, Message, Reply, StatusReaction
+from channels.message import Address, Message, Reply, RoomReopened, StatusReaction
 from channels.port import Connection
 from channels.testing.connections import CHANNEL, UpdateRecorder, open_connection, receiving
 from channels.testing.memory_state import MemoryChannelState
@@ -206,6 +209,34 @@ async def test_only_a_lost_repository_is_given_up(platform: Simulator, app: Conn
     platform.api.tokens.clear()
     with pytest.raises(Undeliverable):
         await app.sender.send(address(), make_reply("hello"))
+
+
+async def test_an_archived_repository_is_open_again_later(platform: Simulator, app: Connection) -> None:
+    """What it refuses waits for a person, and the event that it can be written in is received."""
+    recorder = UpdateRecorder()
+    async with receiving(app, recorder):
+        await platform.archive()
+        with pytest.raises(NotPermitted, match=r"archived so is read-only.*unarchive the repository"):
+            await app.sender.send(address(), make_reply("hello"))
+        await platform.archive(archived=False)
+        (update,) = await recorder.wait(1)
+    assert isinstance(update, RoomReopened)
+    assert update.address == replace(address(), thread=None)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The `octo` organization has an IP allow list enabled, and your IP address is not permitted here",
+        "Repository access blocked",
+        "User is blocked",
+    ],
+)
+def test_what_github_forbids_is_no_refused_content(words: str) -> None:
+    """Content is refused with the status 422; after a 403 the answer waits for an operator."""
+    error = translate_error(BadRequest(HTTPStatus.FORBIDDEN, words), what="POST /comments")
+    assert isinstance(error, NotPermitted)
+    assert words in str(error)
 
 
 @pytest.mark.parametrize(("kind", "number"), [("review_comment", 2), ("discussion_comment", 3)])
