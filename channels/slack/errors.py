@@ -22,16 +22,16 @@ _UNAUTHORIZED = (
     "not_allowed_token_type org_login_required access_denied ekm_access_denied team_access_not_granted "
     "two_factor_setup_required"
 )
-_UNDELIVERABLE = (
-    "channel_not_found is_archived user_not_in_channel user_not_found user_disabled "
-    "restricted_action_thread_only_channel restricted_action_non_threadable_channel cannot_dm_bot"
+_GONE = "channel_not_found is_archived user_not_in_channel user_not_found user_disabled cannot_dm_bot"
+_THREAD_UNDELIVERABLE = (
+    "restricted_action_thread_locked thread_not_found cannot_reply_to_message "
+    "restricted_action_thread_only_channel restricted_action_non_threadable_channel"
 )
-_THREAD_UNDELIVERABLE = "restricted_action_thread_locked thread_not_found cannot_reply_to_message"
 _UNREACHABLE = "team_added_to_org external_channel_migrating"
 _AMBIGUOUS = "internal_error fatal_error service_unavailable request_timeout update_failed file_update_failed"
 _BY_CODE: dict[str, type[ChannelError]] = {
     **dict.fromkeys(_UNAUTHORIZED.split(), Unauthorized),
-    **dict.fromkeys(_UNDELIVERABLE.split(), Undeliverable),
+    **dict.fromkeys(_GONE.split(), Undeliverable),
     **dict.fromkeys(_THREAD_UNDELIVERABLE.split(), ThreadUndeliverable),
     **dict.fromkeys(_UNREACHABLE.split(), Unreachable),
     **dict.fromkeys(_AMBIGUOUS.split(), Ambiguous),
@@ -43,6 +43,7 @@ _PERMISSIONS: dict[str, tuple[str, str]] = {
     "no_permission": _MEMBER,
     "restricted_action": _POSTING,
     "restricted_action_read_only_channel": _POSTING,
+    "posting_to_general_channel_denied": _POSTING,
     "channel_is_limited_access": _POSTING,
     "messages_tab_disabled": (
         "messages tab",
