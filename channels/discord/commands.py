@@ -20,6 +20,9 @@ RETIRED_COMMANDS = frozenset({"dovecote"})
 ASK_COMMAND = "ask"
 """The slash command whose text is a message for the agent."""
 
+CONTEXTS = [0, 1]
+"""Where commands are offered: in servers and in private conversations with the bot, in none of others."""
+
 _SLASH_PATTERN = re.compile(r"/(?P<name>[a-z]{1,32})(?:\s+(?P<rest>.*))?", re.DOTALL | re.IGNORECASE)
 _WORDS_PATTERN = re.compile(
     r"(?:(?P<name>new|stop|retry|status|help|jobs|approve|deny|queue)[.!?]?"
@@ -74,7 +77,7 @@ def definitions() -> tuple[dict[str, Any], ...]:
     for name, does in DESCRIPTIONS.items():
         described = _with_arguments if name in WITH_ARGUMENTS else _plain
         tree.add_command(app_commands.Command(name=name, description=does, callback=described))
-    return tuple(command.to_dict(tree) for command in tree.get_commands())
+    return tuple({**command.to_dict(tree), "contexts": CONTEXTS} for command in tree.get_commands())
 
 
 def merge_commands(registered: object) -> list[dict[str, Any]] | None:
@@ -108,6 +111,7 @@ def _is_same_command(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
     return (
         theirs.get("type", 1) == ours["type"]
         and theirs.get("description") == ours["description"]
+        and theirs.get("contexts") == ours["contexts"]
         and len(given) == len(expected)
         and all(_is_same_option(*pair) for pair in zip(expected, given, strict=True))
     )

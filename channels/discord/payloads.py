@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 Id = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,20}$")]
 
@@ -183,7 +183,22 @@ class Interaction(PayloadModel):
     user: User | None = None
     data: InteractionData | None = None
     message: ComponentMessage | None = None
+    context: int | None = None
+    authorizing_integration_owners: dict[str, Any] = Field(default_factory=dict)
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the bot cannot write where it was made: in a conversation of others, or in their server.
+
+        A person who has installed the app for themselves can use it there.
+        """
+        owners = self.authorizing_integration_owners
+        is_of_user = self.guild_id is not None and bool(owners) and GUILD_INSTALLATION not in owners
+        return self.context == PRIVATE_CHANNEL or is_of_user
+
+
+PRIVATE_CHANNEL, GUILD_INSTALLATION = 2, "0"
+"""The context of a conversation without the bot, and the kind of an installation with a member."""
 
 EPOCH = 1_420_070_400_000
 """Discord's ids count milliseconds from the first second of 2015."""

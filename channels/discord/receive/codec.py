@@ -55,6 +55,8 @@ MESSAGE_TYPES = frozenset({0, 19})
 COMMAND, BUTTON, MODAL = 2, 3, 5
 """Types of interactions."""
 
+FOREIGN = "an interaction where the bot is not a member"
+
 
 @dataclass(frozen=True, slots=True)
 class _EventContext:
@@ -228,6 +230,8 @@ def _interaction(raw: object, context: _EventContext) -> Message | Command | But
     user = interaction.user or (interaction.member.user if interaction.member else None)
     if channel_id is None or user is None or interaction.data is None:
         return IgnoredUpdate(reason="an interaction without a channel, user or data")
+    if interaction.is_foreign:
+        return IgnoredUpdate(reason=FOREIGN)
     address = _address(interaction.channel, channel_id, interaction.guild_id, context.channel)
     details = _InteractionContext(
         interaction, interaction.data, address, _author(user, interaction.member), context.key(interaction.id)

@@ -29,6 +29,12 @@ NO_CHOICES: dict[str, Any] = {"type": 8, "data": {"choices": []}}
 OPEN_MODAL = 9
 """The type of an interaction response that opens a modal."""
 
+FOREIGN_PLACE: dict[str, Any] = {
+    "type": CHANNEL_MESSAGE,
+    "data": rendering.notice(
+        "I am not a member here: write to me in private, or in a server with me."
+    ).payload,
+}
 UNKNOWN_COMMAND: dict[str, Any] = {
     "type": CHANNEL_MESSAGE,
     "data": rendering.notice("This bot does not have this command.").payload,
@@ -66,6 +72,8 @@ def initial_response(
         return DEFER_MESSAGE
     if isinstance(decoded, ButtonPress):
         return DEFER_UPDATE
+    if isinstance(decoded, IgnoredUpdate) and decoded.reason == codec.FOREIGN:
+        return FOREIGN_PLACE
     custom = codec.button_to_prompt(interaction)
     if custom is not None:
         return {"type": OPEN_MODAL, "data": rendering.modal(custom)}

@@ -151,3 +151,19 @@ async def test_a_question_is_acknowledged_and_answered_without_a_store_of_tokens
     await bot.say("long")
     assert (response.status, json.loads(response.body)["type"]) == (200, 5)
     assert [one.text for one in simulator.messages()] == ["long"]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [{"context": 2}, {"context": 0, "authorizing_integration_owners": {"1": "7"}}],
+    ids=["conversation of others", "server without the bot"],
+)
+@pytest.mark.parametrize("asked", [QUESTION, COMMAND], ids=["question", "command"])
+async def test_a_command_where_the_bot_is_no_member_is_refused(
+    bot: PostedBot, asked: dict[str, Any], place: dict[str, Any]
+) -> None:
+    """A person who installed the app for themselves may use it anywhere; later answers could not be sent."""
+    response, _ = await bot.post({**asked, **place})
+    body = json.loads(response.body)
+    assert (response.status, body["type"], body["data"]["flags"] & 64) == (200, 4, 64)
+    assert "not a member" in json.dumps(body["data"])

@@ -343,6 +343,8 @@ def test_registered_commands_are_compared_as_discord_gives_them_back() -> None:
     assert commands.merge_commands(given_back) is None
     changed = [{**given_back[0], "description": "else"}, *given_back[1:]]
     assert [one["name"] for one in commands.merge_commands(changed) or []] == ["ask", *DESCRIPTIONS]
+    anywhere = [{**one, "contexts": [0, 1, 2]} for one in given_back]
+    assert commands.merge_commands(anywhere) is not None
     assert commands.merge_commands(None) is not None
     retired = commands.merge_commands([*given_back, {"name": "dovecote"}, {"name": "weather"}]) or []
     assert [one["name"] for one in retired] == ["ask", *DESCRIPTIONS, "weather"]
