@@ -9,6 +9,7 @@ from channels.errors import (
     NotPermitted,
     Rejected,
     Unauthorized,
+    Undeliverable,
 )
 from channels.inbox.calls import HttpResponse
 from channels.inbox.errors import rate_limit, status_error
@@ -43,7 +44,7 @@ def _refusal(status: int, words: str, detail: str, *, is_known: bool) -> Channel
     if status == HTTPStatus.FORBIDDEN:
         return NotPermitted("page", f"{detail}: the token's page may not do this")
     if any(word in words.lower() for word in _WINDOW_WORDS):
-        return Rejected(f"{detail}: the person must write again before the page may answer")
+        return Undeliverable(f"{detail}: the person must write again before the page may answer")
     if any(word in words.lower() for word in _REPLIED_WORDS):
         remedy = 'the person must answer the first in private, or comment_replies must be "public"'
         return Rejected(f"{detail}: a comment gets one private reply: {remedy}")

@@ -37,12 +37,7 @@ _LACKS = {-204, -205, -209, -212, -219, -221, -223, -224, -320, -321}
 _OA: dict[int, type[ChannelError]] = {
     **dict.fromkeys(_EXPIRED, Unauthorized),
     **dict.fromkeys(_GONE, Undeliverable),
-    **dict.fromkeys(_WINDOW, Rejected),
 }
-
-
-class WindowClosed(Rejected):
-    """The Official Account may not write to the person now."""
 
 
 def bot_error(method: str, response: HttpResponse, code: object, description: str) -> ChannelError:
@@ -61,7 +56,7 @@ def oa_error(path: str, response: HttpResponse, code: object, message: str) -> C
     if not isinstance(code, int) or response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Ambiguous(detail)
     if code in _WINDOW:
-        return WindowClosed(f"{detail}: {WINDOW}")
+        return Undeliverable(f"{detail}: {WINDOW}")
     if code in _LACKS:
         return NotPermitted("OA", f"{detail}: the Official Account or its app may not do this")
     return _OA.get(code, Rejected)(detail)

@@ -12,7 +12,6 @@ from channels.inbox.text import clean
 from channels.message import Address, Reply, SentMessage
 from channels.port import Sender
 from channels.zalo.api import ZaloApi
-from channels.zalo.errors import WindowClosed
 from channels.zalo.send.markup import parse_image
 from channels.zalo.settings import TEXT_LIMIT
 
@@ -31,8 +30,6 @@ class ZaloSender(Sender):
         if image is not None:
             try:
                 return SentMessage(platform_id=await self._api.send_image(address.room, image[0], image[1]))
-            except WindowClosed:
-                raise
             except Rejected as error:
                 log.warning("zalo.picture_refused", error=str(error))
         text = fit(clean(reply.text), TEXT_LIMIT)

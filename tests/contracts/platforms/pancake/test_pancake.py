@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from channels.errors import Rejected, Unreachable
+from channels.errors import Rejected, Undeliverable, Unreachable
 from channels.message import File, Message, RoomKind
 from channels.pancake import plugin
 from channels.pancake.simulator import Simulator, simulate
@@ -174,12 +174,12 @@ async def test_a_file_that_is_not_stored_is_not_ambiguous(platform: Simulator) -
 
 
 async def test_a_closed_window_is_explained(platform: Simulator) -> None:
-    """The message is refused, the conversation lives."""
+    """The conversation is closed until the person writes, and what it missed is sent then."""
     async with open_connection(plugin, platform.settings()) as page:
         question = await received(platform, page, INBOX, "hello")
         body = {"success": False, "message": "(#10) This message is sent outside of allowed window."}
         platform.fail("send", 200, body)
-        with pytest.raises(Rejected, match="must write again"):
+        with pytest.raises(Undeliverable, match="must write again"):
             await page.sender.send(question.address, make_reply("late"))
         await page.sender.send(question.address, make_reply("in time"))
 

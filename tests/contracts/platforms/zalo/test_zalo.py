@@ -76,10 +76,10 @@ async def test_what_people_write_to_another_account_of_the_app_is_not_answered(p
 
 
 async def test_after_48_hours_the_refusal_says_so(platform: Simulator) -> None:
-    """The message is given up, the chat is not: it works again when the person has written."""
+    """The chat is closed until the person writes, and what it missed is sent then."""
     platform.last_written[PERSON] -= WINDOW_SECONDS + 60
     async with open_connection(plugin, account(platform)) as app:
-        with pytest.raises(Rejected, match=r"48 hours.*must write again"):
+        with pytest.raises(Undeliverable, match=r"48 hours.*must write again"):
             await app.sender.send(ADA, make_reply("late"))
         await platform.write_to_oa("still there?")
         await app.sender.send(ADA, make_reply("yes"))
