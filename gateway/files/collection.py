@@ -41,7 +41,9 @@ log = structlog.get_logger(__name__)
 
 COLLECT_TIMEOUT = 60.0
 WRITING = timedelta(seconds=1)
-"""A file that is changed within this time, while a job of the conversation runs, is being written."""
+"""A closed file that is changed within this time, while a job runs in its workspace, is being written."""
+WRITING_UNSEEN = timedelta(seconds=5)
+"""The same for a file of which nobody can tell whether a process has it open."""
 MAX_NAMED_FILES = 5
 """Files named one by one in a notice; the rest are counted."""
 
@@ -52,11 +54,15 @@ class FileRejected(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOwner:
-    """The owner of files: a turn, or a job that is about to be settled (`since` its start)."""
+    """The owner of files: a turn, or a job that is about to be settled (`since` its start).
+
+    `workspace` is the id of the workspace in whose outbox they are.
+    """
 
     account: str
     conversation: str
     turn: str
+    workspace: str = ""
     job: str | None = None
     since: datetime | None = None
 
@@ -100,7 +106,12 @@ class FileCollector:
         """Collect the turn's files in the outbox. A later turn collects those that fail now."""
         if environment.workspace is None:
             return
-        owner = FileOwner(account=turn.account, conversation=turn.conversation, turn=turn.id)
+        owner = FileOwner(
+            account=turn.account,
+            conversation=turn.conversation,
+            turn=turn.id,
+            workspace=environment.workspace,
+        )
         spec = environment.spec
         mounted = registry.mounts_workspace(environment.provider, external=spec.external)
         location = OutboxLocation(
@@ -119,6 +130,7 @@ class FileCollector:
             account=job.account,
             conversation=job.conversation,
             turn=job.turn,
+            workspace=job.workspace,
             job=job.id,
             since=job.created_at,
         )
@@ -141,7 +153,7 @@ class FileCollector:
             log.warning("files.collect_failed", turn=owner.turn, job=owner.job, error=repr(error))
 
     async def _collect_all(self, location: OutboxLocation, owner: FileOwner) -> None:
-        files = await self._list_written(location, owner)
+        files = await workspace_outbox.list_files(location)
         if not files:
             return
         began, slack = min(one.changed_at for one in files), location.clock_tolerance
@@ -150,22 +162,34 @@ class FileCollector:
             spans = await store.list_activity_spans(connection, owner.conversation, since=began - slack)
         if owner.since is not None:
             spans.append(ActivitySpan(started_at=owner.since, ended_at=utc_now()))
-        for one in files:
-            if one.version not in known.get(one.path, ()) and _is_from_conversation(one, spans, slack):
-                await self._collect_file(location, owner, one)
+        due = [
+            one
+            for one in files
+            if one.version not in known.get(one.path, ()) and _is_from_conversation(one, spans, slack)
+        ]
+        for one in await self._without_open(location, owner, due):
+            await self._collect_file(location, owner, one)
 
-    async def _list_written(self, location: OutboxLocation, owner: FileOwner) -> list[OutboxFile]:
-        """Return the files of the outbox without those that a job is writing: its end collects them."""
-        files = await workspace_outbox.list_files(location)
-        recent = utc_now() - WRITING - location.clock_tolerance
-        if owner.job is not None or all(one.changed_at < recent for one in files):
-            return files
+    async def _without_open(
+        self, location: OutboxLocation, owner: FileOwner, due: Sequence[OutboxFile]
+    ) -> Sequence[OutboxFile]:
+        """Return the files without those that another job is writing: a later collection finds them.
+
+        That is a file that a process has open for writing, and one that changes meanwhile.
+        """
+        if not due:
+            return due
         async with self._transactions.database.read() as connection:
-            if not await jobs.has_running(connection, owner.conversation):
-                return files
-        await asyncio.sleep(WRITING.total_seconds())
+            if not await jobs.has_running(connection, owner.account, owner.workspace, other_than=owner.job):
+                return due
+        opened = await workspace_outbox.find_open(location, [one.path for one in due if one.is_utf8])
+        closed = [one for one in due if not opened.get(one.path)]
+        quiet = WRITING_UNSEEN if None in opened.values() else WRITING
+        if all(one.changed_at < utc_now() - quiet - location.clock_tolerance for one in closed):
+            return closed
+        await asyncio.sleep(quiet.total_seconds())
         versions = {one.path: one.version for one in await workspace_outbox.list_files(location)}
-        return [one for one in files if versions.get(one.path) == one.version]
+        return [one for one in closed if versions.get(one.path) == one.version]
 
     async def _collect_file(self, location: OutboxLocation, owner: FileOwner, file: OutboxFile) -> None:
         if not file.is_utf8:

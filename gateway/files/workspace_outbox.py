@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from delivery.database.clock import from_machine_time, utc_now
 from sandbox.errors import UnsafePath
+from sandbox.exec import open_files
 from sandbox.model import ExecRequest
 from sandbox.paths import file_time
 from sandbox.port import Sandbox
@@ -127,6 +128,27 @@ def parse_listing(listing: bytes, requested_at: datetime) -> list[OutboxFile]:
             stamp = float(match[2])
             files.append(_outbox_file(match[3], int(match[1]), file_time(stamp) - ahead, stamp))
     return files
+
+
+async def find_open(location: OutboxLocation, paths: Collection[str]) -> Mapping[str, bool | None]:
+    """Return for each file whether a process has it open for writing; None where that cannot be told.
+
+    On a mounted workspace the kernel of this machine is asked, else the processes of the sandbox are looked
+    at. Raises SandboxError.
+    """
+    if location.directory is None:
+        return await open_files.find_open(await location.sandbox(), paths)
+    return await asyncio.to_thread(_find_open, location.directory, paths)
+
+
+def _find_open(workspace: Path, paths: Collection[str]) -> Mapping[str, bool | None]:
+    found: dict[str, bool | None] = {}
+    for path in paths:
+        try:
+            found[path] = local_files.is_open_for_writing(workspace, path)
+        except (OSError, UnsafePath):
+            found[path] = None  # it was deleted or replaced: the collector finds out
+    return found
 
 
 class FileTooLarge(Exception):

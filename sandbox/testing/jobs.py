@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from sandbox.errors import SandboxOutdated
+from sandbox.exec import open_files
 from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest
 from sandbox.port import Feature, Provider, Sandbox
 from sandbox.testing.processes import other_process_program, processes_with
 from sandbox.testing.rig import TOKEN, ProviderRig
 from sandbox.testing.waiting import TIMEOUT_SECONDS, until, wait_for_job, wait_for_output
+from sandbox.workspaces import local_files
 
 needs_jobs = pytest.mark.usefixtures("declares_jobs")
 
@@ -41,6 +44,32 @@ class JobContract:
         await found.write("go", b"")
         report = await wait_for_job(found, "job_1")
         assert (report.state, report.exit_code, report.output) == (BackgroundJobState.EXITED, 4, b"begun\n")
+
+    @needs_jobs
+    async def test_a_file_that_a_job_has_open_for_writing_is_seen(
+        self, sandbox: Sandbox, rig: ProviderRig
+    ) -> None:
+        """It is told until the job closes the file; a file that is only read, or closed, is not open."""
+        script = (
+            "echo 1 >read; echo 1 >closed; exec 3>written 4<read; echo half >&3; echo begun; "
+            "while ! test -e go; do sleep 0.05; done; exec 3>&-; echo shut; "
+            "while ! test -e end; do sleep 0.05; done"
+        )
+        await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=script))
+
+        async def find_open() -> Mapping[str, bool | None]:
+            paths = ["written", "read", "closed"]
+            if not rig.mounts:
+                return await open_files.find_open(sandbox, paths)
+            return {path: local_files.is_open_for_writing(rig.workspace, path) for path in paths}
+
+        await wait_for_output(sandbox, "job_1", b"begun")
+        assert await find_open() == {"written": True, "read": False, "closed": False}
+        await sandbox.write("go", b"")
+        await wait_for_output(sandbox, "job_1", b"shut")
+        assert await find_open() == {"written": False, "read": False, "closed": False}
+        await sandbox.write("end", b"")
+        await wait_for_job(sandbox, "job_1")
 
     @needs_jobs
     async def test_a_job_begins_as_a_command_does(self, sandbox: Sandbox) -> None:

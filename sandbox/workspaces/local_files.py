@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import secrets
+import signal
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -46,6 +48,27 @@ def read(workspace: Path, path: str, limit: int) -> bytes:
         if not stat.S_ISREG(kind):
             raise UnsafePath(f"{path!r} is not a regular file")
         return read_up_to(file.fileno(), limit)
+
+
+def is_open_for_writing(workspace: Path, path: str) -> bool | None:
+    """Return whether any process of this machine has a file open for writing; None if that cannot be told.
+
+    The kernel refuses a read lease on such a file, whatever namespace the process is in. It cannot be told
+    for a file of another user without CAP_LEASE, and on file systems without leases. Raises UnsafePath, and
+    FileNotFoundError.
+    """
+    with open_root(workspace) as root:
+        descriptor = _open(root, path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        # Who opens it meanwhile waits for the unlocking, and this process gets a signal that it ignores.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:
+        return True if error.errno == errno.EAGAIN else None
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def write(

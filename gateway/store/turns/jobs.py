@@ -130,11 +130,18 @@ async def count_running_in(connection: Connection, sandbox: str) -> int:
     return int(counted.scalar_one())
 
 
-async def has_running(connection: Connection, conversation: str) -> bool:
-    """Return whether a command of a conversation runs as a job; calls of tools change no files."""
-    of_it = (jobs.c.conversation == conversation) & (jobs.c.provider != CALLS)
-    query = select(jobs.c.id).where(of_it, jobs.c.state == str(JobState.RUNNING)).limit(1)
-    return (await connection.execute(query)).first() is not None
+async def has_running(
+    connection: Connection, account: str, workspace: str, *, other_than: str | None = None
+) -> bool:
+    """Return whether a command runs as a job in a workspace of an account, beside the job `other_than`.
+
+    Jobs that are calls of tools change no files.
+    """
+    in_it = (jobs.c.account == account) & (jobs.c.workspace == workspace) & (jobs.c.provider != CALLS)
+    query = select(jobs.c.id).where(in_it, jobs.c.state == str(JobState.RUNNING))
+    if other_than is not None:
+        query = query.where(jobs.c.id != other_than)
+    return (await connection.execute(query.limit(1))).first() is not None
 
 
 async def count_running_of(connection: Connection, sandbox_record: str) -> int:

@@ -142,18 +142,6 @@ async def test_a_job_s_files_are_reported_with_its_end(files_gateway: FilesGatew
     assert [one["files"] for one in said] == [[], []]
 
 
-async def test_a_file_that_a_job_writes_is_sent_when_it_is_complete(files_gateway: FilesGateway) -> None:
-    """A turn beside the job sends its own file alone; the job's file comes whole with the job's end."""
-    loop = "while ! test -e enough; do echo line >> outbox/growing.txt; sleep 0.002; done"
-    conversation, _ = await files_gateway.turn("grow", f"!&mkdir -p outbox; {loop}")
-    wait = "until test -s outbox/growing.txt; do sleep 0.01; done"
-    _, beside = await files_gateway.turn("grow", f"!{wait}; echo own > outbox/own.txt; sleep 0.05")
-    assert [one["name"] for one in beside.body["files"]] == ["own.txt"]
-    await files_gateway.turn("grow", "!touch enough")
-    ended = await files_gateway.first_event(conversation, "job.completed")
-    assert [one["name"] for one in ended["files"]] == ["growing.txt"]
-
-
 async def test_attachments_land_in_the_inbox_under_safe_names(files_gateway: FilesGateway) -> None:
     """Names neither leave the inbox nor overwrite each other, and the files belong to the conversation."""
     attached = [inline("../../etc/passwd", b"1"), inline("a.txt", b"22"), inline("a.txt", b"333")]
