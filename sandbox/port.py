@@ -153,6 +153,13 @@ class Sandbox(Protocol):
         """
         raise FeatureUnsupported
 
+    async def stamp(self) -> str | None:
+        """Return a text that changes with what `save` packs, found without reading the files.
+
+        None if it cannot be told: files were changed just now. Raises FeatureUnsupported by default.
+        """
+        raise FeatureUnsupported
+
     async def restore(self, archive: AsyncIterator[bytes]) -> None:
         """Unpack what `save` yielded; nothing leaves the sandbox. Feature SNAPSHOT.
 

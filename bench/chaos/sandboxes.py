@@ -141,7 +141,7 @@ async def _acquire(client: SandboxClient) -> None:
 
 async def _snapshot(client: SandboxClient) -> None:
     await client.run_command("one")
-    await client.pool.save(client.request)
+    await client.pool.snapshots.save(client.request)
 
 
 async def _suspend(client: SandboxClient) -> None:

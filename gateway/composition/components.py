@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from delivery.broker import epochs
+from delivery.fair_gate import FairGate
 from gateway.accounts.budgets import with_metering
 from gateway.accounts.key_rotation import reencrypt_at_start
 from gateway.agents.registry import open_agents
@@ -26,7 +27,7 @@ from gateway.instrumentation import (
 )
 from gateway.maintenance.janitor import Janitor
 from gateway.maintenance.retention import RetentionTask
-from gateway.maintenance.snapshot_retries import SnapshotRetries
+from gateway.maintenance.snapshot_worker import SnapshotWorker
 from gateway.maintenance.work_share import open_work_share
 from gateway.maintenance.workspace_sync import workspace_sync_task
 from gateway.observability.gauges import QueueGauges
@@ -37,6 +38,10 @@ from gateway.turns.budget_warnings import open_usage_meter
 
 CHANNEL_ROLES = frozenset({Role.INGRESS, Role.TURNS, Role.DELIVERY})
 """Roles that open the channels. Turns need them to fetch attachments."""
+
+
+SNAPSHOTS = 4
+"""Snapshots of sandboxes that are packed and stored at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +81,13 @@ async def build_components(backing: BackingServices, stack: AsyncExitStack) -> C
             *ingress_tasks,
             *delivery_tasks,
             workspace_sync_task(backing, services.environment_resolver.workspaces),
-            SnapshotRetries(backends.pools, services.environment_resolver.request_of).run,
             *(_maintenance_tasks(base, services) if Role.REAPER in settings.roles else ()),
         ),
         second_to_stop=(
+            # After the turns, because the last ones make snapshots due.
+            SnapshotWorker(
+                backends.pools, services.environment_resolver.request_of, FairGate(settings.pool(SNAPSHOTS))
+            ).run,
             base.transactions.run,
             base.relay.run,
             base.drafts.run,

@@ -230,7 +230,7 @@ class EnvironmentResolver:
 
     async def _save_or_delete(self, pool: Pool, environment: Environment, *, changed: bool) -> None:
         if environment.spec.persistent:
-            await pool.save(environment.request, changed=changed)
+            pool.plan_snapshot(environment.request, changed=changed)
         elif pool.get_open(environment.spec.label) is not None and not await self._has_running_jobs(
             pool, environment
         ):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import json
 import tarfile
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -128,12 +129,18 @@ def _is_excluded(path: str, excluded: Sequence[str]) -> bool:
 
 
 async def save(engine: Engine, sandbox_id: SandboxId, *, persistent: bool) -> AsyncIterator[bytes]:
-    """Yield a gzip tar of HOME (below `home/`) and of the changed files (below `root/`)."""
+    """Yield a gzip tar of HOME (below `home/`) and of the changed files (below `root/`).
+
+    The same files always give the same bytes, so that they are not stored again.
+    """
     archives = ContainerArchives(engine=engine, sandbox_id=sandbox_id)
     sources = [(HOME, tar_members.HOME)] if persistent else []
     sources += [(path, tar_members.ROOT + path.rpartition("/")[0]) for path in await archives.changed_paths()]
     with TemporaryFile() as packed:
-        with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1, format=tarfile.PAX_FORMAT) as target:
+        with (
+            gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1, mtime=0, filename="") as zipped,
+            tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as target,
+        ):
             for path, below in sources:
                 with TemporaryFile() as fetched:
                     if await archives.fetch(path, fetched):

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
 from sandbox.snapshots import archive
+from sandbox.workspaces.bounded_walk import walk
 from sandbox.workspaces.removal import remove_tree
 
 MAX_BYTES = 16 * 1024**3
 """The most bytes of files in a snapshot; the snapshotter limits the packed size."""
+RECENT_NANOSECONDS = 50_000_000
+"""More than a tick of the kernel's clock."""
 CHUNK = 512 * 1024
 ARCHIVE_ROOT = "home"
 
@@ -24,6 +30,26 @@ async def save(home: Path, scratch: Path) -> AsyncIterator[bytes]:
         packed.seek(0)
         while chunk := await asyncio.to_thread(packed.read, CHUNK):
             yield chunk
+
+
+def stamp(home: Path) -> str | None:
+    """Return a digest of the names, sizes, modes and times of all files; None if one was changed just now.
+
+    A change within the same tick of the kernel's clock would leave the times as they are.
+    """
+    found, newest = hashlib.sha256(), 0
+    for parent, names, files, descriptor in walk(home):
+        names.sort()
+        found.update(os.fsencode(parent) + b"\0")
+        for name in sorted([*names, *files]):
+            try:
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            newest = max(newest, status.st_ctime_ns)
+            values = (status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            found.update(b"%s\0%s\0" % (os.fsencode(name), str(values).encode()))
+    return found.hexdigest() if newest < time.time_ns() - RECENT_NANOSECONDS else None
 
 
 async def restore(chunks: AsyncIterator[bytes], home: Path, scratch: Path) -> None:

@@ -154,6 +154,13 @@ class HostSandbox(Sandbox):
         async for chunk in home_snapshot.save(self._paths.home, self._paths.directory):
             yield chunk
 
+    async def stamp(self) -> str | None:
+        """Return a digest of names, sizes and times in HOME."""
+        self._check("")
+        if not self._spec.persistent:
+            raise FeatureUnsupported("only a reserved sandbox has anything to save")
+        return await asyncio.to_thread(home_snapshot.stamp, self._paths.home)
+
     async def restore(self, archive: AsyncIterator[bytes]) -> None:
         """Replace HOME by the saved one."""
         self._check("")

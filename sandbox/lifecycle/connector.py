@@ -11,8 +11,8 @@ import structlog
 
 from sandbox.errors import SandboxError, SandboxOutdated
 from sandbox.lifecycle.backend import Backend
-from sandbox.lifecycle.creation import save_snapshot
 from sandbox.lifecycle.reservations import Reservation, SandboxRequest
+from sandbox.lifecycle.snapshot_saver import save_snapshot
 from sandbox.model import SandboxId
 from sandbox.port import Sandbox
 

@@ -1,4 +1,4 @@
-"""Create the sandbox of a reservation, and record its snapshots, by compare-and-set on the row.
+"""Create the sandbox of a reservation by compare-and-set on the row.
 
 The process that moves a row to `creating` creates the sandbox; others poll the row until it is ready. The
 lock admits one process at a time, so a row that is `creating` on behalf of another process belongs to one
@@ -22,7 +22,6 @@ from sandbox.lifecycle.reservations import (
     heartbeat,
     mark_ready,
     mark_stopped,
-    set_snapshot,
 )
 from sandbox.port import Sandbox
 
@@ -136,23 +135,4 @@ async def compare_and_set(
     """Replace a row and return the new one; raises ReservationConflict if the row has changed."""
     if not await reservations.compare_and_set(before, after, step=step, reason=reason):
         raise ReservationConflict
-    return after
-
-
-async def save_snapshot(backend: Backend, row: Reservation, sandbox: Sandbox) -> Reservation:
-    """Take a snapshot and record it in the row unless the row has changed; return the row."""
-    if backend.snapshotter is None:
-        return row
-    backend.checkpoint("sandbox.snapshot.before")
-    name = await backend.snapshotter.save(sandbox, row)
-    if name is None:
-        return row
-    backend.checkpoint("sandbox.snapshot.after_put")
-    after, is_new = set_snapshot(row, name, backend.clock()), name != row.snapshot
-    if not await backend.reservations.compare_and_set(row, after, step="sandbox.snapshot", reason=""):
-        after = row
-    if is_new and after is row:
-        await backend.snapshotter.delete(name)
-    elif is_new:
-        await backend.snapshotter.prune(name)
     return after

@@ -15,9 +15,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sandbox.errors import ProviderUnreachable, SandboxBusy
+from sandbox.lifecycle.waits import Wait, reported_wait
 
 POLL_SECONDS = 0.1
 RENEWALS_PER_TTL = 3
+OWN_PATIENCE = 10
+"""A call waits so many times longer if this process itself has the lock: it packs a large snapshot."""
 EXPIRY_MARGIN = 0.1
 """The last part of a lease's life, in which it is no longer trusted."""
 
@@ -83,7 +86,8 @@ class SandboxLocks:
 
         If the lease is lost, the call inside is cancelled with ProviderUnreachable and writes nothing more.
         """
-        hold = await self._acquire(label, exclusive=False, timeout=self._timeout)
+        with reported_wait(Wait.LOCKED):
+            hold = await self._acquire(label, exclusive=False, timeout=self._timeout)
         try:
             async with self._renewing(label, hold):
                 yield
@@ -108,7 +112,8 @@ class SandboxLocks:
             hold = self._locks.setdefault(label, _SandboxLock())
             if await self._try_acquire(label, hold, exclusive=exclusive):
                 return hold
-            if time.monotonic() >= deadline:
+            is_ours = hold.exclusive and not exclusive
+            if time.monotonic() >= deadline + is_ours * (OWN_PATIENCE - 1) * timeout:
                 raise SandboxBusy
             await asyncio.sleep(POLL_SECONDS)
 

@@ -27,7 +27,6 @@ from sandbox.lifecycle.creation import (
     ReservationConflict,
     SandboxCreator,
     compare_and_set,
-    save_snapshot,
 )
 from sandbox.lifecycle.reservations import (
     Reservation,
@@ -38,6 +37,7 @@ from sandbox.lifecycle.reservations import (
     wake,
 )
 from sandbox.lifecycle.services import SandboxServices
+from sandbox.lifecycle.snapshot_saver import SnapshotSaver
 from sandbox.lifecycle.unsaved import UnsavedSandboxes
 from sandbox.lifecycle.waits import Wait, reported_wait
 from sandbox.model import ExecResult, SandboxId, SandboxSpec
@@ -84,6 +84,7 @@ class Pool:
         self._creator = SandboxCreator(backend)
         self._connector = Connector(backend)
         self.unsaved = UnsavedSandboxes(backend.clock)
+        self.snapshots = SnapshotSaver(backend, self.unsaved, self.connect)
 
     async def use(
         self, request: SandboxRequest, work: Work[Returned], *, read_only: bool = False
@@ -336,46 +337,14 @@ class Pool:
             return held.sandbox
         return await self.backend.connect(sandbox_id, spec)
 
-    async def save(self, request: SandboxRequest, *, changed: bool = False) -> None:
-        """Take a snapshot if the sandbox is to have any and was used since the last one.
-
-        Raises SandboxBusy if another process works in it: that process will save it.
-        """
+    def plan_snapshot(self, request: SandboxRequest, *, changed: bool = False) -> None:
+        """Make a snapshot due if the sandbox is to have any, and was used or `changed` since the last one."""
         held = self._open.get(request.spec.label)
-        if (
-            held is None
-            or self.backend.snapshotter is None
-            or not (request.snapshots and (held.dirty or changed))
-        ):
+        if held is None or self.backend.snapshotter is None or not request.snapshots:
             return
-        async with self.backend.locks.exclusive(request.spec.label, timeout=1.0):
-            row = await self._reservations.get(request.spec.label)
-            if row is not None and row.boot == held.boot and row.status is ReservationStatus.READY:
-                held.dirty = False
-                await self._save(request, row, held.sandbox)
-
-    async def _save(self, request: SandboxRequest, row: Reservation, sandbox: Sandbox) -> None:
-        try:
-            await save_snapshot(self.backend, row, sandbox)
-        except (SandboxError, OSError):
-            self.unsaved.add(request)
-            raise
-        self.unsaved.discard(request.spec.label)
-
-    async def save_again(self, request: SandboxRequest) -> None:
-        """Take the snapshot that `save` could not store, also of a sandbox that was suspended meanwhile.
-
-        Raises SandboxBusy if it is in use. A failure makes it due again later.
-        """
-        async with self.backend.locks.exclusive(request.spec.label, timeout=1.0):
-            row = await self._reservations.get(request.spec.label)
-            if row is None or row.sandbox is None or row.status is not ReservationStatus.READY:
-                self.unsaved.discard(request.spec.label)
-                return
-            try:
-                await self._save(request, row, await self.connect(row.sandbox, request.spec))
-            except SandboxGone:
-                self.unsaved.discard(request.spec.label)
+        if held.dirty or changed:
+            held.dirty = False
+            self.unsaved.add_used(request)
 
 
 async def _push_after(sync: WorkspaceSync, spec: SandboxSpec, done: object) -> None:

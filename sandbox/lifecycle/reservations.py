@@ -202,9 +202,9 @@ def mark_stopped(row: Reservation, now: datetime) -> Reservation:
     )
 
 
-def set_snapshot(row: Reservation, snapshot: str, now: datetime) -> Reservation:
-    """Return the row with a new snapshot."""
-    return replace(_bump_version(row, now), snapshot=snapshot, snapshot_at=now)
+def set_snapshot(row: Reservation, snapshot: str, now: datetime, *, packed_at: datetime) -> Reservation:
+    """Return the row with a new snapshot, which holds what was in the sandbox at `packed_at`."""
+    return replace(_bump_version(row, now), snapshot=snapshot, snapshot_at=packed_at)
 
 
 def now_utc() -> datetime:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -24,6 +26,19 @@ MAX_EXPANSION = 8
 """The ratio of a snapshot's unpacked content to the limit of its size."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedSnapshot:
+    """A snapshot by its name, with its file; None if the store has it."""
+
+    name: str
+    file: Path | None
+
+    @property
+    def is_new(self) -> bool:
+        """Return whether the store does not have it."""
+        return self.file is not None
+
+
 class Snapshotter:
     """Snapshots in a store. `limit` is the most bytes of one; `scratch` holds it temporarily."""
 
@@ -32,25 +47,37 @@ class Snapshotter:
         self._scratch = scratch
         self._limit = limit
 
-    async def save(self, sandbox: Sandbox, row: Reservation) -> str | None:
-        """Take a snapshot; return its name, that of the present one if they are equal, or None if refused.
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Create a directory for one snapshot, and remove it after the block."""
+        with tempfile.TemporaryDirectory(dir=self._open_scratch(), prefix="save-") as folder:
+            yield Path(folder)
+
+    async def pack(self, sandbox: Sandbox, row: Reservation, folder: Path) -> PackedSnapshot | None:
+        """Pack what a sandbox holds into a file of the folder; None if its provider refuses that.
 
         The name holds the row's lock_version, which fences the later write of the row, and the hash.
         """
-        with tempfile.TemporaryDirectory(dir=self._open_scratch(), prefix="save-") as folder:
-            file = Path(folder) / "snapshot"
-            try:
-                digest = await self._write(sandbox.save(), file)
-            except FeatureUnsupported:
-                return None
-            except ProviderRefused as error:
-                log.warning("snapshot.rejected", label=row.label, error=str(error))
-                return None
-            if row.snapshot is not None and row.snapshot.endswith(digest):
-                return row.snapshot
-            name = f"{row.label}/{row.lock_version:010}-{digest}"
-            await self._store.put(name, file)
-        return name
+        file = folder / "snapshot"
+        try:
+            digest = await self._write(sandbox.save(), file)
+        except FeatureUnsupported:
+            return None
+        except ProviderRefused as error:
+            log.warning("snapshot.rejected", label=row.label, error=str(error))
+            return None
+        if row.snapshot is not None and row.snapshot.endswith(digest):
+            return self.present(row)
+        return PackedSnapshot(name=f"{row.label}/{row.lock_version:010}-{digest}", file=file)
+
+    def present(self, row: Reservation) -> PackedSnapshot | None:
+        """Return the snapshot that the row has, which need not be stored again."""
+        return PackedSnapshot(name=row.snapshot, file=None) if row.snapshot is not None else None
+
+    async def store(self, packed: PackedSnapshot) -> None:
+        """Store a snapshot, unless the store has it; raises the errors of the store."""
+        if packed.file is not None:
+            await self._store.put(packed.name, packed.file)
 
     def _open_scratch(self) -> Path:
         self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -9,8 +9,8 @@ import structlog
 
 from sandbox.errors import SandboxBusy, SandboxError, SandboxGone
 from sandbox.lifecycle.backend import Backend
-from sandbox.lifecycle.creation import save_snapshot
 from sandbox.lifecycle.reservations import Reservation, ReservationStatus, mark_stopped, suspend
+from sandbox.lifecycle.snapshot_saver import save_snapshot
 from sandbox.model import SandboxId, SandboxSpec, is_external
 
 log = structlog.get_logger(__name__)

@@ -1,10 +1,11 @@
-"""The sandboxes of which no snapshot could be stored, and when each is tried again.
+"""The sandboxes of which a snapshot is due: after each use, and again after a failure, with a delay.
 
 They are kept in memory. After a restart they are found by their rows (`Reservation.is_unsaved`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ _MAX_DOUBLINGS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failure:
-    """How often a sandbox could not be saved, and when it is due again."""
+    """How often a sandbox could not be saved, and when it is due."""
 
     request: SandboxRequest
     count: int
@@ -26,23 +27,42 @@ class _Failure:
 
 
 class UnsavedSandboxes:
-    """Sandboxes of this process whose last snapshot failed. The delay doubles with each failure."""
+    """Sandboxes of this process that are to be saved. The delay doubles with each failure.
+
+    `added` is set when one is due at once.
+    """
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
         self._failures: dict[str, _Failure] = {}
+        self.added = asyncio.Event()
 
-    def add(self, request: SandboxRequest) -> None:
-        """Record that a snapshot could not be stored, perhaps again."""
-        known = self._failures.get(request.spec.label)
-        count = known.count + 1 if known else 1
+    def add_used(self, request: SandboxRequest) -> None:
+        """Make a sandbox due at once that was used since its last snapshot."""
+        self._failures[request.spec.label] = _Failure(request=request, count=0, due=self._clock())
+        self.added.set()
+
+    def begin(self, label: str) -> int:
+        """Take a sandbox out while it is saved, so that a use meanwhile makes it due; return its failures."""
+        found = self._failures.pop(label, None)
+        return found.count if found else 0
+
+    def restore(self, request: SandboxRequest, failures: int) -> None:
+        """Make a sandbox due again that could not be saved because it is in use."""
+        due = _Failure(request=request, count=failures, due=self._clock())
+        self._failures.setdefault(request.spec.label, due)
+
+    def add(self, request: SandboxRequest, failures: int = 0) -> None:
+        """Record that a snapshot could not be stored, after so many failures; a use since is due at once."""
+        if request.spec.label in self._failures:
+            return
+        count = failures + 1
         delay = min(MAX_DELAY, FIRST_DELAY * 2 ** min(count - 1, _MAX_DOUBLINGS))
         self._failures[request.spec.label] = _Failure(request=request, count=count, due=self._clock() + delay)
 
     def recover(self, request: SandboxRequest) -> None:
         """Make a sandbox due that an earlier process may not have saved."""
-        due = _Failure(request=request, count=0, due=self._clock())
-        self._failures.setdefault(request.spec.label, due)
+        self.restore(request, 0)
 
     def discard(self, label: str) -> None:
         """Record that a sandbox has been saved, or is no more."""

@@ -1,4 +1,4 @@
-"""Say what work waits for, if it takes long: a sandbox that starts, or files that are loaded or saved."""
+"""Say what work waits for, if it takes long: a sandbox that starts or is saved, or files that are copied."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class Wait(StrEnum):
     SANDBOX = "starting the sandbox"
     LOADING = "loading the workspace"
     SAVING = "saving the files"
+    LOCKED = "saving or suspending the sandbox"
 
 
 OnWait = Callable[[Wait, bool], None]

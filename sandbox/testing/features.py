@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
 
-from sandbox.errors import ProviderRefused, SandboxError
+from sandbox.errors import FeatureUnsupported, ProviderRefused, SandboxError
 from sandbox.model import BackgroundJob, BindMount, ExecRequest, SandboxSpec
 from sandbox.port import Feature, Provider, Sandbox
 from sandbox.testing.rig import TOKEN, ProviderRig
@@ -29,6 +30,8 @@ class ProviderFeatureContract:
         )
         await sandbox.run(ExecRequest(script=script))
         saved = [chunk async for chunk in sandbox.save()]
+        assert b"".join(saved)[4:8] == bytes(4), "the header of the gzip file has the time of the packing"
+        assert b"".join([chunk async for chunk in sandbox.save()]) == b"".join(saved)
         await provider.destroy(sandbox.id)
         again = await provider.create(rig.spec(persistent=True))
 
@@ -39,6 +42,22 @@ class ProviderFeatureContract:
         await again.restore(chunks())
         result = await again.run(ExecRequest(script="~/bin/link && touch ~/bin/new && echo own"))
         assert result.stdout == b"hello\nown\n"
+
+    async def test_the_stamp_changes_with_the_files(self, provider: Provider, rig: ProviderRig) -> None:
+        """It is the same until a file of HOME is written, renamed or deleted, if the provider can tell."""
+        sandbox = await provider.create(rig.spec(persistent=rig.reserves))
+        stamps = []
+        for script in ("echo one >~/note", "true", "echo two >~/note", "mv ~/note ~/other", "rm ~/other"):
+            assert (await sandbox.run(ExecRequest(script=script))).ok
+            try:
+                async with asyncio.timeout(30):
+                    while (stamp := await sandbox.stamp()) is None:  # noqa: ASYNC110 - files get older
+                        await asyncio.sleep(0.01)
+            except FeatureUnsupported:
+                return
+            stamps.append(stamp)
+        assert stamps[0] == stamps[1]
+        assert len(set(stamps)) == 4
 
     async def test_directories_of_the_machine_are_mounted(self, provider: Provider, rig: ProviderRig) -> None:
         """They are read-only unless the spec says otherwise, and no link leads to another directory."""

@@ -26,7 +26,7 @@ EXEMPT = {
     "gateway/infra/shard_leases.py: run": "starts _find_work and _hold, which log every error",
     "gateway/ingress/interactions/status_reactions.py: run": "starts _work, which logs every error",
     "gateway/ingress/commands/sandbox_commands.py: run": "starts _run_one, which logs every error",
-    "gateway/maintenance/snapshot_retries.py: run": "starts _run_regularly, which logs every error",
+    "gateway/maintenance/snapshot_worker.py: run": "starts _run_regularly and _save, which log every error",
     "gateway/maintenance/work_share.py: run": "runs ReplicaShares.run, which logs every error",
     "gateway/maintenance/workspace_sync.py: run": "starts _run_regularly, which logs every error",
     "gateway/sign_in/token_revocation.py: run": "starts _work, which logs every error",

@@ -116,7 +116,7 @@ async def test_the_last_snapshot_is_taken_before_a_sandbox_is_replaced(tmp_path:
     """The next instance has what the replaced one held, not what the last turn saved."""
     pool = OutdatedHarness(snapshots=tmp_path).pool()
     await pool.use(REQUEST, lambda sandbox: sandbox.run(ExecRequest(script="keep note old")))
-    await pool.save(REQUEST)
+    await pool.snapshots.save(REQUEST)
     await pool.use(REQUEST, lambda sandbox: sandbox.run(ExecRequest(script="keep note new")))
     found = await pool.use(CHANGED, lambda sandbox: sandbox.run(ExecRequest(script="kept note")))
     assert found.stdout == b"new"

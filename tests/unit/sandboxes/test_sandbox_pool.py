@@ -159,7 +159,7 @@ async def test_a_restore_that_is_cancelled_delays_no_others(tmp_path: Path, poin
     backend = replace(harness.backend(), snapshotter=keeper, checkpoint=stop)
     pool = Pool(backend, timeout=1.0)
     await (await pool.acquire(REQUEST)).run(ExecRequest(script="keep note kept"))
-    await pool.save(REQUEST, changed=True)
+    await pool.snapshots.save(REQUEST)
     await harness.provider.destroy(SandboxId("memory-1"))
     pool.evict(SPEC.label)
     stopped = point

@@ -35,6 +35,15 @@ def row(**changes: object) -> Reservation:
     return replace(made, **changes)  # type: ignore[arg-type]  # the fields of a test
 
 
+async def saved(keeper: Snapshotter, sandbox: MemorySandbox, of: Reservation) -> str | None:
+    """Pack and store a snapshot, and return its name."""
+    with keeper.scratch() as folder:
+        done = await keeper.pack(sandbox, of, folder)
+        if done is not None:
+            await keeper.store(done)
+    return done.name if done is not None else None
+
+
 def packed(directory: Path) -> bytes:
     """Pack a directory below `home`."""
     target = io.BytesIO()
@@ -168,11 +177,11 @@ async def test_the_same_content_is_kept_once(
     """A snapshot equal to the last one is not stored; a newer one replaces older ones."""
     store = LocalSnapshotStore(tmp_path / "store")
     keeper = Snapshotter(store, tmp_path / "scratch")
-    first = await keeper.save(sandbox, row(lock_version=1))
+    first = await saved(keeper, sandbox, row(lock_version=1))
     assert first is not None
-    assert await keeper.save(sandbox, row(lock_version=2, snapshot=first)) == first
+    assert await saved(keeper, sandbox, row(lock_version=2, snapshot=first)) == first
     instance.home["note"] = b"two"
-    second = await keeper.save(sandbox, row(lock_version=3, snapshot=first))
+    second = await saved(keeper, sandbox, row(lock_version=3, snapshot=first))
     assert second is not None
     await keeper.prune(second)
     assert list(await store.list()) == [second]
@@ -193,7 +202,7 @@ async def test_a_damaged_or_lost_snapshot_is_not_restored(
 ) -> None:
     """The hash is a part of the name; what differs from it is not unpacked, and the sandbox starts cold."""
     keeper = Snapshotter(LocalSnapshotStore(tmp_path / "store"), tmp_path / "scratch")
-    name = await keeper.save(sandbox, row())
+    name = await saved(keeper, sandbox, row())
     assert name is not None
     harm(tmp_path / "store" / name)
     instance.home.clear()
@@ -207,5 +216,5 @@ async def test_a_snapshot_larger_than_allowed_is_not_taken(
     """The sandbox goes on without one; nothing of it stays behind."""
     instance.home["noise"] = os.urandom(10_000)
     keeper = Snapshotter(LocalSnapshotStore(tmp_path / "store"), tmp_path / "scratch", limit=5000)
-    assert await keeper.save(sandbox, row()) is None
+    assert await saved(keeper, sandbox, row()) is None
     assert not list((tmp_path / "scratch").iterdir())

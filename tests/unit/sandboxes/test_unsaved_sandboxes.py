@@ -11,13 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from gateway.maintenance.snapshot_retries import SnapshotRetries
+from delivery.fair_gate import FairGate
+from delivery.fair_scheduler import PoolSize
+from gateway.maintenance.snapshot_worker import SnapshotWorker
 from pool_harness import REQUEST, SPEC, PoolHarness
 from sandbox.errors import ProviderUnreachable
 from sandbox.lifecycle.pool import Pool
 from sandbox.lifecycle.reservations import Reservation, SandboxRequest
 from sandbox.lifecycle.snapshotter import Snapshotter
+from sandbox.lifecycle.teardown import Teardown
 from sandbox.lifecycle.unsaved import UnsavedSandboxes
+from sandbox.model import ExecRequest
 from sandbox.snapshots.local import LocalSnapshotStore
 
 
@@ -57,7 +61,7 @@ async def end_turn(pool: Pool) -> None:
     """Use the sandbox, and take the snapshot that the store refuses."""
     await pool.acquire(REQUEST)
     with pytest.raises(ProviderUnreachable):
-        await pool.save(REQUEST, changed=True)
+        await pool.snapshots.save(REQUEST)
 
 
 async def request_of(_row: Reservation) -> SandboxRequest:
@@ -69,7 +73,9 @@ async def request_of(_row: Reservation) -> SandboxRequest:
 async def retries(pool: Pool) -> AsyncIterator[None]:
     """Run the retries during the block."""
     stop = asyncio.Event()
-    task = asyncio.create_task(SnapshotRetries({"memory": pool}, request_of, interval=0.01).run(stop))
+    task = asyncio.create_task(
+        SnapshotWorker({"memory": pool}, request_of, FairGate(PoolSize(places=4)), interval=0.01).run(stop)
+    )
     try:
         yield
     finally:
@@ -114,7 +120,7 @@ async def test_a_snapshot_is_taken_again_after_a_restart(
     harness.now += timedelta(seconds=1)
     await last.use(REQUEST, lambda sandbox: sandbox.keep_alive(1.0))
     harness.now += timedelta(seconds=1)
-    await last.save(REQUEST)
+    await last.snapshots.save(REQUEST)
     assert (harness.reservations.rows[SPEC.label].is_unsaved, store.attempts) == (False, 2)
 
 
@@ -124,16 +130,105 @@ async def test_a_turn_that_is_saved_needs_no_retry(
     """The snapshot of the next turn holds what the earlier one left."""
     await end_turn(pool)
     store.away = False
-    await pool.save(REQUEST, changed=True)
+    await pool.snapshots.save(REQUEST)
     harness.now += timedelta(hours=1)
     assert pool.unsaved.list_due() == []
+
+
+class SlowStore(LocalSnapshotStore):
+    """A store that takes a snapshot after an event."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.begun, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def put(self, name: str, archive: Path) -> None:
+        """Store a snapshot after the event."""
+        self.begun.set()
+        await self.goes_on.wait()
+        await super().put(name, archive)
+
+
+def make_slow_pool(harness: PoolHarness, tmp_path: Path) -> tuple[Pool, SlowStore]:
+    """Return a pool with a store that waits for an event."""
+    store = SlowStore(tmp_path / "store")
+    return Pool(replace(harness.backend(), snapshotter=Snapshotter(store, tmp_path / "scratch"))), store
+
+
+async def keep(pool: Pool, text: str) -> None:
+    """Write a file in HOME by a command of a turn, whose end makes a snapshot due."""
+    result = await pool.use(REQUEST, lambda sandbox: sandbox.run(ExecRequest(script=f"keep note {text}")))
+    assert result.ok
+    pool.plan_snapshot(REQUEST)
+
+
+async def test_a_command_does_not_wait_for_the_upload_of_a_snapshot(
+    harness: PoolHarness, tmp_path: Path
+) -> None:
+    """It runs while the store takes a snapshot, and what it changes is saved after that."""
+    pool, store = make_slow_pool(harness, tmp_path)
+    async with retries(pool):
+        await keep(pool, "first")
+        await store.begun.wait()
+        async with asyncio.timeout(30):
+            await keep(pool, "second")
+        store.goes_on.set()
+        await wait_for_snapshot(harness)
+        first = harness.reservations.rows[SPEC.label].snapshot
+        async with asyncio.timeout(30):
+            while harness.reservations.rows[SPEC.label].snapshot == first:  # noqa: ASYNC110 - a condition
+                await asyncio.sleep(0.01)
+    harness.provider.instances.clear()
+    again = await Pool(pool.backend).use(REQUEST, lambda found: found.run(ExecRequest(script="kept note")))
+    assert again.stdout == b"second"
+
+
+async def test_a_suspension_during_the_upload_loses_no_snapshot(harness: PoolHarness, tmp_path: Path) -> None:
+    """The row has another version then, and the same instance and snapshot."""
+    pool, store = make_slow_pool(harness, tmp_path)
+    async with retries(pool):
+        await keep(pool, "text")
+        await store.begun.wait()
+        row = harness.reservations.rows[SPEC.label]
+        assert await Teardown(pool.backend, pool.evict).suspend(row, SPEC, reason="idle")
+        store.goes_on.set()
+        await wait_for_snapshot(harness)
+    assert not harness.reservations.rows[SPEC.label].is_unsaved
+
+
+async def test_a_snapshot_of_a_former_instance_is_dropped(harness: PoolHarness, tmp_path: Path) -> None:
+    """An instance that was replaced during the upload has files of its own."""
+    pool, store = make_slow_pool(harness, tmp_path)
+    await keep(pool, "text")
+    saving = asyncio.create_task(pool.snapshots.save(REQUEST))
+    await store.begun.wait()
+    harness.provider.instances.clear()
+    pool.evict(SPEC.label)
+    await pool.acquire(REQUEST)
+    store.goes_on.set()
+    await saving
+    assert (harness.reservations.rows[SPEC.label].snapshot, await store.list()) == (None, [])
+
+
+async def test_a_stop_saves_what_the_last_turns_used(harness: PoolHarness, tmp_path: Path) -> None:
+    """The snapshots that are due when the gateway stops are taken."""
+    pool = Pool(
+        replace(
+            harness.backend(),
+            snapshotter=Snapshotter(LocalSnapshotStore(tmp_path / "store"), tmp_path / "scratch"),
+        )
+    )
+    async with retries(pool):
+        await asyncio.sleep(0)
+        await keep(pool, "text")
+    assert harness.reservations.rows[SPEC.label].snapshot is not None
 
 
 async def test_a_sandbox_that_is_gone_is_not_tried_again(harness: PoolHarness, pool: Pool) -> None:
     """Nothing can be saved of an instance that its provider does not have."""
     await end_turn(pool)
     harness.provider.instances.clear()
-    await pool.save_again(REQUEST)
+    await pool.snapshots.save(REQUEST)
     harness.now += timedelta(hours=1)
     assert pool.unsaved.list_due() == []
 
@@ -143,7 +238,7 @@ def test_the_delay_grows_up_to_ten_minutes(harness: PoolHarness) -> None:
     unsaved = UnsavedSandboxes(lambda: harness.now)
     delays = []
     for _ in range(40):
-        unsaved.add(REQUEST)
+        unsaved.add(REQUEST, unsaved.begin(SPEC.label))
         begun = harness.now
         while not unsaved.list_due():
             harness.now += timedelta(seconds=5)
