@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -71,21 +72,30 @@ class EgressProxy:
         self.allowance = ByteAllowance(self.budget)
         self._session: aiohttp.ClientSession | None = None
         self._tunnels: dict[asyncio.Task[Any] | None, tuple[Target, str]] = {}
+        self._plain: dict[asyncio.Task[Any] | None, Sequence[Target]] = {}
+        """The targets of the requests that are being answered, by the connections of plain HTTP."""
 
     def may_stay_open(self, connection: asyncio.Task[None], rules: EgressRules) -> bool:
         """Return whether a connection, which a task serves, reaches only what other rules allow too.
 
-        Of a tunnel that is what it leads to. Other connections may still ask for all that these rules allow.
+        Of a tunnel that is what it leads to, of a connection for plain HTTP the requests that are being
+        answered: later ones are checked by the rules of that time. Others may be at any point.
         """
-        if connection not in self._tunnels:
-            return rules.covers(self.rules)
-        target, address = self._tunnels[connection]
         try:
-            rules.check_host(target.host, target.port)
-            rules.check_address(address, target.port, is_named=not is_address(target.host))
+            if connection in self._tunnels:
+                target, address = self._tunnels[connection]
+                rules.check_host(target.host, target.port)
+                rules.check_address(address, target.port, is_named=not is_address(target.host))
+                return True
+            if connection not in self._plain:
+                return rules.covers(self.rules)
+            targets = self._plain[connection]
+            for target in targets:
+                rules.check_host(target.host, target.port)
         except EgressRefused:
             return False
-        return True
+        # The address of a listed host may be one of a private network.
+        return not targets or rules.covers_networks(self.rules)
 
     async def close(self) -> None:
         """Close the session of plain and signed requests."""
@@ -108,7 +118,7 @@ class EgressProxy:
             async with asyncio.timeout(HEAD_SECONDS):
                 head = await _read_head(reader)
             if not head.is_connect:
-                await self._serve_http(writer, self._forwarder().forward_plain, head.received)
+                await self._serve_plain(writer, head)
                 return
             await self._open_tunnel(reader, writer, _tunnel_target(head))
         except InvalidRequest as error:
@@ -118,6 +128,14 @@ class EgressProxy:
             await _answer(writer, forbidden(error))
         except HostUnreachable as error:
             await _answer(writer, refusal_response(502, "Bad Gateway", f"{error}"))
+
+    async def _serve_plain(self, writer: asyncio.StreamWriter, head: RequestHead) -> None:
+        forwarder = self._forwarder()
+        self._plain[asyncio.current_task()] = forwarder.plain_targets
+        try:
+            await self._serve_http(writer, forwarder.forward_plain, head.received)
+        finally:
+            del self._plain[asyncio.current_task()]
 
     async def _open_tunnel(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: Target
@@ -190,8 +208,12 @@ class EgressProxy:
             await server.shutdown(1.0)
 
     def _present_rules(self) -> EgressRules:
-        """Return the rules, which become wider when a record lists more."""
+        """Return the rules, which change with the record."""
         return self.rules
+
+    def _present_signer(self) -> RequestSigner:
+        """Return the credentials, which change with the record."""
+        return self.signer
 
     def _forwarder(self) -> Forwarder:
         if self._session is None:
@@ -209,7 +231,7 @@ class EgressProxy:
         return Forwarder(
             get_rules=self._present_rules,
             session=self._session,
-            signer=self.signer,
+            get_signer=self._present_signer,
             allowance=self.allowance,
             tls=self.tls,
         )

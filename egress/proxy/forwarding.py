@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
@@ -49,30 +49,35 @@ class Forwarder:
 
     get_rules: Callable[[], EgressRules]
     session: aiohttp.ClientSession
-    signer: RequestSigner
+    get_signer: Callable[[], RequestSigner]
     allowance: ByteAllowance
     tls: ssl.SSLContext | bool = True
     """What verifies the certificates of hosts with a credential."""
+    plain_targets: list[Target] = field(default_factory=list)
+    """The targets of the plain requests that are being answered."""
 
     async def forward_plain(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request whose target is an absolute http URL, the form for proxies."""
         try:
-            return await self._forward(request, await self._plain_url(request), {})
+            url = _plain_url(request)
+            target = Target(host=parse_host(url.raw_host or ""), port=url.port or _PLAIN_PORT)
+            self.plain_targets.append(target)
+            try:
+                await self._check_plain(target)
+                return await self._forward(request, url, {})
+            finally:
+                self.plain_targets.remove(target)
         except (InvalidRequest, ValueError) as error:
             return _refused(400, str(error))
         except EgressRefused as error:
             return _refused(403, error.why)
 
-    async def _plain_url(self, request: web.BaseRequest) -> URL:
-        """Return the URL of a plain request; raises InvalidRequest and EgressRefused."""
-        url = URL(request.raw_path, encoded=True)
-        if url.scheme != "http" or not url.raw_host:
-            raise InvalidRequest("The target must be an absolute URL such as http://example.org/.")
-        host = parse_host(url.raw_host)
-        if await self.signer.has_credential(host):
+    async def _check_plain(self, target: Target) -> None:
+        """Raise EgressRefused unless a plain request to a target is allowed."""
+        host, signer = target.host, self.get_signer()
+        if await signer.has_credential(host):
             raise EgressRefused(f"Requests with the credential for {host} need https: use https://{host}/.")
-        await check_host(self.get_rules(), self.signer, host, url.port or _PLAIN_PORT)
-        return url.with_fragment(None)
+        await check_host(self.get_rules(), signer, host, target.port)
 
     async def forward_signed(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         """Answer a request to a host whose TLS the proxy terminates, with the credential's headers added."""
@@ -92,7 +97,7 @@ class Forwarder:
             raise InvalidRequest("The request needs a path, and another method than TRACE.")
         url = URL(f"https://{_netloc(target)}{request.raw_path}", encoded=True)
         asked = OutgoingRequest(host=target.host, method=request.method, path=url.raw_path)
-        signed = await self.signer.sign(asked)
+        signed = await self.get_signer().sign(asked)
         if signed is None:
             raise EgressRefused(f"There is no credential for {target.host} any more: connect again.")
         return url, dict(signed.headers)
@@ -140,6 +145,14 @@ class Forwarder:
             await self.allowance.spend(len(chunk))
         await response.write_eof()
         return response
+
+
+def _plain_url(request: web.BaseRequest) -> URL:
+    """Return the URL of a plain request; raises InvalidRequest."""
+    url = URL(request.raw_path, encoded=True)
+    if url.scheme != "http" or not url.raw_host:
+        raise InvalidRequest("The target must be an absolute URL such as http://example.org/.")
+    return url.with_fragment(None)
 
 
 def _end_to_end(headers: Any) -> list[tuple[str, str]]:

@@ -80,8 +80,13 @@ class EgressRules:
         return (
             all(self.allows_name(host) for host in earlier.hosts)
             and all(parent in self.parents or self.allows_name(parent) for parent in earlier.parents)
-            and all(_is_inside(network, self.networks) for network in earlier.networks)
-            and all(_is_inside(network, self.private) for network in earlier.private)
+            and self.covers_networks(earlier)
+        )
+
+    def covers_networks(self, earlier: EgressRules) -> bool:
+        """Return whether every address that earlier rules allow is still allowed."""
+        return all(_is_inside(network, self.networks) for network in earlier.networks) and all(
+            _is_inside(network, self.private) for network in earlier.private
         )
 
     def check_host(self, host: str, port: int) -> None:

@@ -97,17 +97,20 @@ class _SandboxProxy:
     def configure(self, spec: SandboxSpec, rules: EgressRules, trust: EgressTrust) -> None:
         """Serve by these rules from the next connection on; connections that they do not allow are closed."""
         self._account = spec.account
-        if self._proxies and rules.covers(self._proxies[-1].rules):
-            self._proxies[-1].rules = rules
-            self._proxies[-1].signer = self._options.signer(spec)
+        signer = self._options.signer(spec)
+        is_wider = bool(self._proxies) and rules.covers(self._proxies[-1].rules)
+        if not is_wider:
+            for connection, earlier in self._connections.items():
+                if not earlier.may_stay_open(connection, rules):
+                    connection.cancel()
+        for earlier in self._proxies:
+            earlier.rules, earlier.signer = rules, signer
+        if is_wider:
             return
-        for connection, earlier in self._connections.items():
-            if not earlier.may_stay_open(connection, rules):
-                connection.cancel()
         proxy = EgressProxy(
             rules=rules,
             resolver=self._options.resolver,
-            signer=self._options.signer(spec),
+            signer=signer,
             authority=trust.authority,
             budget=self._options.budget,
             make_socket=self._options.make_socket,

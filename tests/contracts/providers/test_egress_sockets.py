@@ -180,6 +180,37 @@ async def test_a_change_of_the_lists_cuts_what_they_no_longer_allow(
             writer.close()
 
 
+async def test_a_shorter_list_cuts_no_plain_request_to_what_is_still_listed(
+    tmp_path: Path, hosts: PublicHosts
+) -> None:
+    """A download goes on, and a later request on the same connection is checked by the present list."""
+    go_on = asyncio.Event()
+
+    async def answer_slowly(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"begun")
+        await go_on.wait()
+        await response.write(b"-done")
+        return response
+
+    hosts.add("other.example.org")
+    wide = replace(spec(), allow_domains=(NAME, "other.example.org"))
+    async with directories(tmp_path, 1) as (mine,), hosts.serve(answer_slowly), hosts.sockets() as sockets:
+        sockets.open(mine, wide)
+        (reader, writer), idle = await connect(mine), await connect(mine)
+        writer.write(ASK.replace(b"Connection: close\r\n", b""))
+        async with asyncio.timeout(60):
+            await reader.readuntil(b"begun")
+            sockets.open(mine, spec())
+            go_on.set()
+            await reader.readuntil(b"-done")
+            writer.write(ASK.replace(NAME.encode(), b"other.example.org"))
+            assert b"may not reach other.example.org" in await reader.read()
+        writer.close()
+        idle[1].close()
+
+
 async def test_bytes_above_the_rate_are_awaited() -> None:
     """The burst passes at once; what exceeds it is paid for by time, and time refills it."""
     now = [0.0]
