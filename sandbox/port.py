@@ -256,8 +256,12 @@ class EgressProxies:
     another spec changes the lists. A subclass listens; this class does not.
     """
 
-    def open(self, directory: Path, spec: SandboxSpec) -> None:
-        """Offer the proxy in the directory of a restricted sandbox, else close it. Idempotent."""
+    def open(self, directory: Path, spec: SandboxSpec, *, proxied: bool = False) -> None:
+        """Offer the proxy in the directory of a restricted sandbox, else close it. Idempotent.
+
+        `proxied`: something in the sandbox began with a restriction, and has no other way out. If the spec
+        allows all now, the proxy does too.
+        """
 
     def close(self, directory: Path) -> None:
         """Close the proxy of a sandbox. Idempotent."""
@@ -323,10 +327,10 @@ class ProviderContext:
     executor: Executor | None = None
     starts: StartGate | None = None
 
-    def open_sockets(self, sandbox_id: str, spec: SandboxSpec) -> None:
-        """Open the sockets by which a sandbox reaches the gateway. Idempotent."""
+    def open_sockets(self, sandbox_id: str, spec: SandboxSpec, *, proxied: bool = False) -> None:
+        """Open the sockets by which a sandbox reaches the gateway; see `EgressProxies.open`. Idempotent."""
         self.callbacks.open(sandbox_id)
-        self.egress.open(self.callbacks.directory(sandbox_id), spec)
+        self.egress.open(self.callbacks.directory(sandbox_id), spec, proxied=proxied)
 
     def close_sockets(self, sandbox_id: str) -> None:
         """Close the sockets of a sandbox that no longer exists and remove their directory. Idempotent."""

@@ -48,12 +48,14 @@ class EgressRules:
 
     Hosts are reached at ports 80 and 443 by their names; networks are reached by addresses, at any port.
     Private addresses are refused unless they are in `networks` and the operator lists them in `private`.
+    `anywhere` allows every public host and address, at any port.
     """
 
     hosts: frozenset[str] = frozenset()
     parents: frozenset[str] = frozenset()
     networks: tuple[IpNetwork, ...] = ()
     private: tuple[IpNetwork, ...] = ()
+    anywhere: bool = False
 
     @classmethod
     def parse(
@@ -70,7 +72,7 @@ class EgressRules:
 
     def allows_name(self, host: str) -> bool:
         """Return whether a name in its normal form is listed."""
-        if host in self.hosts:
+        if self.anywhere or host in self.hosts:
             return True
         labels = host.split(".")
         return any(".".join(labels[place:]) in self.parents for place in range(1, len(labels)))
@@ -78,13 +80,16 @@ class EgressRules:
     def covers(self, earlier: EgressRules) -> bool:
         """Return whether everything that earlier rules allow is still allowed."""
         return (
-            all(self.allows_name(host) for host in earlier.hosts)
+            self.anywhere >= earlier.anywhere
+            and all(self.allows_name(host) for host in earlier.hosts)
             and all(parent in self.parents or self.allows_name(parent) for parent in earlier.parents)
             and self.covers_networks(earlier)
         )
 
     def covers_networks(self, earlier: EgressRules) -> bool:
         """Return whether every address that earlier rules allow is still allowed."""
+        if self.anywhere:
+            return not earlier.networks or not earlier.private
         return all(_is_inside(network, self.networks) for network in earlier.networks) and all(
             _is_inside(network, self.private) for network in earlier.private
         )
@@ -98,7 +103,7 @@ class EgressRules:
                 f"This sandbox may not reach {host}. To allow it, add {host!r} to network.allowDomains of "
                 "the sandbox record."
             )
-        elif port not in WEB_PORTS:
+        elif port not in WEB_PORTS and not self.anywhere:
             raise EgressRefused(
                 f"This sandbox may not reach port {port} of {host}: hosts of network.allowDomains are "
                 "reached at ports 80 and 443. To allow other ports, list the address in network.allowCidrs."
@@ -114,7 +119,7 @@ class EgressRules:
                 "operator can allow it in sandbox.allow.private_networks, and the sandbox record must "
                 "list it in network.allowCidrs."
             )
-        if not is_listed and not (is_named and port in WEB_PORTS):
+        if not is_listed and not self.anywhere and not (is_named and port in WEB_PORTS):
             raise EgressRefused(
                 f"This sandbox may not reach {address} at port {port}. To allow it, add the address to "
                 "network.allowCidrs of the sandbox record, or its name to network.allowDomains."

@@ -194,16 +194,13 @@ class EgressSockets(EgressProxies):
         self._proxies: dict[str, _SandboxProxy] = {}
         self._closing = set[asyncio.Task[None]]()
 
-    def open(self, directory: Path, spec: SandboxSpec) -> None:
+    def open(self, directory: Path, spec: SandboxSpec, *, proxied: bool = False) -> None:
         """Listen for a sandbox with a restricted network, by the lists of its spec. Idempotent."""
-        if spec.network is not Network.RESTRICTED:
+        is_open = spec.network is Network.ALLOW_ALL and proxied
+        if spec.network is not Network.RESTRICTED and not is_open:
             self.close(directory)
             return
-        try:
-            rules = EgressRules.parse(spec.allow_domains, spec.allow_cidrs, private=self._options.private)
-        except ValueError as error:  # a record from before the lists were checked
-            log.warning("egress_socket.invalid_rules", socket=directory.name, error=str(error))
-            rules = EgressRules()
+        rules = EgressRules(anywhere=True) if is_open else self._parse(directory, spec)
         found = self._proxies.get(directory.name)
         if found is None:
             if len(self._proxies) >= self._limit:
@@ -214,6 +211,13 @@ class EgressSockets(EgressProxies):
         found.configure(spec, rules, trust)
         _link_bundle(directory, trust.bundle)
         found.listen()
+
+    def _parse(self, directory: Path, spec: SandboxSpec) -> EgressRules:
+        try:
+            return EgressRules.parse(spec.allow_domains, spec.allow_cidrs, private=self._options.private)
+        except ValueError as error:  # a record from before the lists were checked
+            log.warning("egress_socket.invalid_rules", socket=directory.name, error=str(error))
+            return EgressRules()
 
     def close(self, directory: Path) -> None:
         """Stop listening for a sandbox. Idempotent."""

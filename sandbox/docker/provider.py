@@ -86,13 +86,12 @@ class DockerProvider(Provider):
     def _as_created(self, sandbox_id: SandboxId, spec: SandboxSpec, details: Mapping[str, Any]) -> Sandbox:
         """Return a sandbox in the network that it was made for; its proxy has the lists of the record now.
 
-        A record that allows everything has no lists: a proxy that is open keeps the earlier ones.
+        If the record allows everything now, so does the proxy.
         """
         made = replace(spec, network=container.network_of(details))
-        if made.network is Network.RESTRICTED and spec.network is Network.ALLOW_ALL:
-            self._context.callbacks.open(sandbox_id)
-        else:
-            self._context.open_sockets(sandbox_id, made)
+        is_proxied = made.network is Network.RESTRICTED
+        is_opened = is_proxied and spec.network is Network.ALLOW_ALL
+        self._context.open_sockets(sandbox_id, spec if is_opened else made, proxied=is_proxied)
         return self._sandbox(sandbox_id, made, details)
 
     async def _check_network(self, sandbox_id: SandboxId, spec: SandboxSpec) -> None:

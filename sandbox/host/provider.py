@@ -79,10 +79,9 @@ class HostProvider(Provider):
             raise SandboxGone
         sandbox = self._sandbox(sandbox_id, spec, paths)
         await shielded_call(self._host.context.executor, sandbox.apply_limits)
-        if spec.as_created and spec.network is Network.ALLOW_ALL:
-            self._host.context.callbacks.open(sandbox_id)  # the proxy of a job that began with a restriction
-        else:
-            self._host.context.open_sockets(sandbox_id, spec)
+        is_open = spec.network is Network.ALLOW_ALL
+        proxied = is_open and await asyncio.to_thread(HostJobs(host=self._host, paths=paths).has_proxied)
+        self._host.context.open_sockets(sandbox_id, spec, proxied=proxied)
         return sandbox
 
     async def destroy(self, sandbox_id: SandboxId) -> None:

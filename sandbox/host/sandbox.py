@@ -26,6 +26,7 @@ from sandbox.model import (
     ExecRequest,
     ExecResult,
     JobReport,
+    Network,
     SandboxId,
     SandboxSpec,
 )
@@ -101,7 +102,7 @@ class HostSandbox(Sandbox):
         await shielded_call(self._executor, self.apply_limits)
         group = self._cgroups.cgroup_for(f"job-{job_key(job.id)}")
         launch = self._host.launch(self._spec, self._paths, group, job.script)
-        await self._jobs.start(job, launch)
+        await self._jobs.start(job, launch, proxied=self._spec.network is Network.RESTRICTED)
         self._host.context.checkpoint("sandbox.spawn.after")
 
     async def report(self, job_id: str) -> JobReport:

@@ -142,7 +142,7 @@ class KubernetesProvider(Provider):
     ) -> KubernetesSandbox:
         record, made = objects.spec.network, Network(identity.network or objects.spec.network)
         objects = replace(objects, spec=replace(objects.spec, network=made))
-        egress = self._open_egress(objects, listed=record is not Network.ALLOW_ALL)
+        egress = self._open_egress(objects, is_opened=record is Network.ALLOW_ALL)
         variables = self._proxy_variables(objects) if egress is not None else {}
         handle = PodHandle(self._api, backend, objects, identity, egress)
         return KubernetesSandbox(handle, objects, self._callback(objects.spec), variables)
@@ -156,10 +156,10 @@ class KubernetesProvider(Provider):
     def _egress_directory(self, ref: SandboxRef) -> Path:
         return self._context.callbacks.directory(f"{ref.namespace}.{ref.name}")
 
-    def _open_egress(self, objects: SandboxObjects, *, listed: bool) -> PodEgress | None:
+    def _open_egress(self, objects: SandboxObjects, *, is_opened: bool) -> PodEgress | None:
         """Open the gateway's proxy for a restricted sandbox, and return the way to it.
 
-        Without `listed` the record has no lists any more, and a proxy that is open keeps the earlier ones.
+        `is_opened`: the record allows everything now, and so does the proxy.
         """
         if objects.spec.network is not Network.RESTRICTED:
             return None
@@ -167,8 +167,10 @@ class KubernetesProvider(Provider):
         directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.mkdir(exist_ok=True)
         networks = tuple(str(network) for network in allowed_networks(objects.spec))
-        if listed:
-            self._context.egress.open(directory, replace(objects.spec, allow_cidrs=networks))
+        present = replace(objects.spec, allow_cidrs=networks)
+        if is_opened:
+            present = replace(present, network=Network.ALLOW_ALL)
+        self._context.egress.open(directory, present, proxied=True)
         return self._egress.setdefault(objects.ref, PodEgress(self._api, directory))
 
     async def _close_egress(self, ref: SandboxRef) -> None:

@@ -59,11 +59,14 @@ class HostJobs:
         """Return whether the job has ever been started."""
         return (self.directory(job_id) / STARTED).exists()
 
-    async def start(self, job: BackgroundJob, launch: Launch) -> None:
-        """Start the job's supervisor and wait until it has accepted the job. Idempotent."""
+    async def start(self, job: BackgroundJob, launch: Launch, *, proxied: bool) -> None:
+        """Start the job's supervisor and wait until it has accepted the job. Idempotent.
+
+        `proxied`: its sandbox is restricted, so that the proxy is its only way out.
+        """
         directory = self.directory(job.id)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        encoded_spec = self._job_spec(job, launch).encode()
+        encoded_spec = self._job_spec(job, launch, proxied=proxied).encode()
         launcher = Launch(
             prefix=program_argv("sandbox.host.jobs.supervisor"),
             program=[str(directory)],
@@ -132,6 +135,10 @@ class HostJobs:
         """Return how many running jobs keep the sandbox awake."""
         return sum(not started.get("rests") for started in self._list_running())
 
+    def has_proxied(self) -> bool:
+        """Return whether a running job has no network but the proxy, as its sandbox was restricted."""
+        return any(started.get("proxied") for started in self._list_running())
+
     def freeze(self) -> None:
         """Freeze the running jobs that sleep with the sandbox."""
         resting = [started for started in self._list_running() if started.get("rests")]
@@ -158,7 +165,7 @@ class HostJobs:
             ):
                 yield self._read_started(directory)
 
-    def _job_spec(self, job: BackgroundJob, launch: Launch) -> JobSpec:
+    def _job_spec(self, job: BackgroundJob, launch: Launch, *, proxied: bool) -> JobSpec:
         argv, secret = self.host.completion_argv(completion_report.program_path(), self.paths.callbacks)
         post = CompletionRequest(
             argv=argv,
@@ -181,6 +188,7 @@ class HostJobs:
             output_limit=min(job.output_limit, OUTPUT_CAP),
             boot=boot_id(),
             rests=job.sleeps_with_sandbox,
+            proxied=proxied,
             post=post,
         )
 

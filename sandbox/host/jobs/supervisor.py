@@ -72,7 +72,8 @@ def supervise(directory: Path, spec: JobSpec, reply_pipe: int) -> None:
     if lock is None or (directory / STARTED).exists():
         _send_reply(reply_pipe, ALREADY_STARTED)
         return
-    started = {"pid": os.getpid(), "boot": spec.boot, "group": spec.group, "rests": spec.rests}
+    of_spec = {"boot": spec.boot, "group": spec.group, "rests": spec.rests, "proxied": spec.proxied}
+    started = {"pid": os.getpid(), **of_spec}
     write_durably(directory / STARTED, json.dumps(started).encode())
     runner = CommandRunner(directory, spec)
     _send_reply(reply_pipe, READY)

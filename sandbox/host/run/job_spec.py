@@ -4,7 +4,7 @@ The specification is passed through a pipe and never written to disk: it holds t
 job's token. A job's directory holds
 
     lock        locked (flock) by the supervisor while it lives; a pid alone never decides that
-    started     {"pid", "boot", "group", "rests"}, written before the command: a job is started at most once
+    started     {"pid", "boot", "group", "rests", "proxied"}, written first: a job starts at most once
     output      the last bytes of stdout and stderr merged; `truncated` beside it if there were more
     exit        {"exit_code"}, written once, when no process of the job lives any more
 """
@@ -50,6 +50,7 @@ class JobSpec:
     output_limit: int
     boot: str
     rests: bool
+    proxied: bool
     post: CompletionRequest
 
     def encode(self) -> bytes:

@@ -7,7 +7,8 @@ import shutil
 import socket
 import zipfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from docker_rig import engine_rig
 from egress.addresses import parse_networks
 from git_server import GitServer, is_git_server_possible
 from public_hosts import OTHER, PUBLIC, PublicHosts
+from sandbox.errors import ProviderRefused, SandboxOutdated
 from sandbox.host.isolation import bubblewrap
 from sandbox.model import BackgroundJob, ExecRequest, ExecResult, Network
 from sandbox.port import Sandbox
 from sandbox.testing.rig import TOKEN, ProviderRig
-from sandbox.testing.waiting import wait_for_job
+from sandbox.testing.waiting import wait_for_job, wait_for_output
 from sandbox_rigs import VARIANTS, variants_of
 
 NAME = "files.example.org"
@@ -339,6 +341,37 @@ async def test_the_lists_of_an_open_sandbox_can_be_changed(rig: ProviderRig, hos
         closed = await provider.connect(sandbox.id, rig.spec())
         assert (await run(closed, f"env | grep -i proxy; curl -sS {NAME}")).stdout == b""
         assert b"GET" not in (await run(sandbox, ask)).stdout
+
+
+@pytest.mark.parametrize("rig", ["control_groups", "docker", "kubernetes"], indirect=True)
+async def test_a_restricted_job_keeps_its_network_when_the_record_allows_everything(
+    rig: ProviderRig, hosts: PublicHosts
+) -> None:
+    """The proxy is its only way out: it is there after the change, and after a restart of the gateway."""
+    hosts.add(NAME)
+    hosts.add("other.example.org")
+    asks = "; ".join(
+        f"while ! test -e {step}; do sleep 0.05; done; "
+        f"curl -sS http://{NAME}/{step} http://other.example.org/{step}"
+        for step in ("changed", "restarted")
+    )
+    opened_spec = rig.spec(network=Network.ALLOW_ALL, account="acc_1", memory_mb=256)
+    async with hosts.serve(greet):
+        async with hosts.sockets() as rig.egress, rig.open() as provider:
+            spec = replace(opened_spec, network=Network.RESTRICTED, allow_domains=(NAME,))
+            sandbox = await provider.create(spec)
+            await sandbox.spawn(BackgroundJob(id="job_1", script=asks, token=TOKEN))
+            with suppress(SandboxOutdated, ProviderRefused):
+                await provider.connect(sandbox.id, opened_spec)
+            found = await provider.connect(sandbox.id, replace(opened_spec, as_created=True))
+            await found.write("changed", b"")
+            await wait_for_output(found, "job_1", b"GET other.example.org /changed")
+        async with hosts.sockets() as rig.egress, rig.open() as provider:
+            found = await provider.connect(sandbox.id, replace(opened_spec, as_created=True))
+            await found.write("restarted", b"")
+            report = await wait_for_job(found, "job_1")
+            await provider.destroy(sandbox.id)
+    assert report.output.count(b"GET") == 4
 
 
 @pytest.mark.parametrize("rig", ["docker"], indirect=True)
