@@ -127,11 +127,27 @@ def no_definition(_call: PendingToolCall) -> None:
     """Return None: the tools are those of the gateway."""
 
 
+def names_workspace(_call: PendingToolCall) -> bool:
+    """Return True: the tools are those of the gateway, whose argument `workspace` names where they work."""
+    return True
+
+
 def with_addresses(
-    targets: CallTargets, address: FindInTool, definition: FindInTool = no_definition
+    targets: CallTargets,
+    address: FindInTool,
+    definition: FindInTool = no_definition,
+    works_somewhere: Callable[[PendingToolCall], bool] = names_workspace,
 ) -> CallTargets:
-    """Return the function with the addresses of calls that send requests, and the definitions of tools."""
-    return lambda call: replace(targets(call), address=address(call), definition=definition(call))
+    """Return the function with the addresses of calls that send requests, and the definitions of tools.
+
+    The argument `workspace` of a call that works in none of the gateway's is the tool's own.
+    """
+
+    def find(call: PendingToolCall) -> CallTarget:
+        placed = call if works_somewhere(call) else replace(call, args={})
+        return replace(targets(placed), address=address(call), definition=definition(call))
+
+    return find
 
 
 def unknown_target(_call: PendingToolCall) -> CallTarget:

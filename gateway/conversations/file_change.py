@@ -24,11 +24,13 @@ class FileChange:
 class PresentFile:
     """The file that a call would change, as the question about the call shows it.
 
-    `state`: a hash of its content, or `missing`. `change` is None if no diff can be shown.
+    `state`: a hash of its content, or `missing`. `change` is None if no diff can be shown. `problem`: why it
+    cannot be read, for example because its sandbox cannot be started; the state is unknown then.
     """
 
     state: str
     change: FileChange | None = None
+    problem: str = ""
 
 
 class _Entry(NamedTuple):

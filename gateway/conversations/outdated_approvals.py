@@ -50,7 +50,7 @@ def list_outdated(
     """Return those of unused approvals whose call would now run elsewhere, or do something else.
 
     `files` are those that the calls would change. `asked` are all approvals of the turn: a call that was
-    asked about too often is left out, and is refused when it is made.
+    asked about too often is left out, and is refused when it is made. So is one whose file cannot be read.
     """
     earlier = list(asked)
     return [
@@ -58,4 +58,5 @@ def list_outdated(
         for approval, call in zip(unused, pending_calls(unused), strict=True)
         if not covers(approval, call, sandbox_fingerprint, targets(call), files.get(call.id))
         and not is_asked_too_often(earlier, call.id)
+        and not ((file := files.get(call.id)) and file.problem)
     ]

@@ -30,9 +30,11 @@ class Standing(StrEnum):
     FREE = "free"
     WAITS = "waits"
     REFUSED = "refused"
+    UNREADABLE = "unreadable"
+    """The file of an approved change cannot be compared with the one that the question showed."""
 
 
-REASONS = {
+_REASONS = {
     Standing.WAITS: "a person must approve this call before it can run",
     Standing.REFUSED: (
         f"A person approved this call {MAX_QUESTIONS} times, and each time it had changed before it could "
@@ -52,6 +54,7 @@ class CallApprovals:
         self._address = address
         self._definition = definition
         self._file = file
+        self._problems: dict[str, str] = {}
 
     async def standing(self, call: PendingToolCall) -> Standing:
         """Return whether a call that needs an approval may run, as it is now."""
@@ -59,7 +62,18 @@ class CallApprovals:
         for one in asked:
             if one.state == ANSWERED or await self._is_approved(one, call):
                 return Standing.FREE
+        if call.id in self._problems:
+            return Standing.UNREADABLE
         return Standing.REFUSED if is_asked_too_often(asked, call.id) else Standing.WAITS
+
+    def reason(self, standing: Standing, call: str) -> str:
+        """Return why a call may not run, for the model."""
+        if standing is not Standing.UNREADABLE:
+            return _REASONS[standing]
+        return (
+            "This approved change was not made, because the file could not be compared with the one that "
+            f"the person saw: {self._problems[call].rstrip('.')}."
+        )
 
     async def answer(self, call: str) -> str | None:
         """Return a person's answer to the question that a call asks."""
@@ -76,4 +90,10 @@ class CallApprovals:
             return False
         fingerprint = fingerprint_all(self._context.environments, self._context.environment)
         target = CallTarget(address=self._address(call), definition=self._definition(call))
-        return covers(approval, call, fingerprint, target, await self._file(call))
+        file = await self._file(call)
+        self._problems.pop(call.id, None)
+        if covers(approval, call, fingerprint, target, file):
+            return True
+        if file is not None and file.problem:
+            self._problems[call.id] = file.problem
+        return False

@@ -39,8 +39,8 @@ _MISSING = "missing"
 class ChangePreviews:
     """The files that calls would change, if they are made one after the other.
 
-    With `start` the sandbox is started to read a file. Without, only files that can be read at once are
-    found.
+    With `start` the sandbox is started to read a file, and a file that cannot be read is returned with the
+    problem. Without, only files that can be read at once are found.
     """
 
     context: ToolContext
@@ -62,9 +62,12 @@ class ChangePreviews:
             return self._change(tool, call, key, content)
         except FileNotFoundError:
             return self._change(tool, call, key, b"", state=_MISSING)
-        except (InvalidArguments, OSError, SandboxError) as error:
+        except InvalidArguments as error:
             log.debug("tool.change_hidden", turn=self.context.turn.id, error=str(error))
             return None
+        except (OSError, SandboxError) as error:
+            log.debug("tool.change_hidden", turn=self.context.turn.id, error=str(error))
+            return PresentFile(state="", problem=_problem(error)) if self.start else None
 
     async def _read(self, context: ToolContext, path: str) -> bytes | None:
         async with asyncio.timeout(START_TIMEOUT if self.start else PREVIEW_TIMEOUT):
@@ -100,3 +103,7 @@ class ChangePreviews:
         self._contents[key] = after.encode("utf-8", "replace")
         shown = None if state == _MISSING else FileChange(before=before, after=after)
         return PresentFile(state=state, change=shown)
+
+
+def _problem(error: Exception) -> str:
+    return str(error) or f"its sandbox did not answer within {START_TIMEOUT:g} s"

@@ -28,7 +28,7 @@ from gateway.tools.builtin.load_skill import load_skill
 from gateway.tools.builtin.memory import memory_delete, memory_search, memory_write
 from gateway.tools.builtin.schedules import schedule_create, schedule_delete, schedule_list
 from gateway.tools.builtin.services import service
-from gateway.tools.call_approvals import REASONS, CallApprovals, Standing
+from gateway.tools.call_approvals import CallApprovals, Standing
 from gateway.tools.change_previews import ChangePreviews
 from gateway.tools.configuration import TurnConfiguration
 from gateway.tools.files.edit import edit
@@ -183,6 +183,11 @@ class ToolExecutor(Tools):
         tool = self._tools.get(call.name)
         return tool.address(call.args) if tool is not None and tool.address is not None else None
 
+    def call_works_somewhere(self, call: PendingToolCall) -> bool:
+        """Return whether the argument `workspace` of a call names where it works."""
+        tool = self._tools.get(call.name)
+        return tool is None or tool.uses_workspace
+
     def call_definition(self, call: PendingToolCall) -> str | None:
         """Return a hash of what the author of a call's tool states about it, if that can change."""
         tool = self._tools.get(call.name)
@@ -261,7 +266,7 @@ class ToolExecutor(Tools):
         pending = PendingToolCall(id=call, name=name, args=args)
         standing = await self._standing(pending, typed_by_asker=typed_by_asker)
         if standing is not Standing.FREE:
-            refused = ToolResult(ok=False, content=REASONS[standing])
+            refused = ToolResult(ok=False, content=self._approvals.reason(standing, call))
             return refused if standing is Standing.WAITS else await self._refuse(call, name, args, refused)
         if earlier is not None and not await self._may_repeat(tool, args, call):
             return await self._end_step(call, name, interrupted_result(args, self._context.interruption))

@@ -169,7 +169,7 @@ class TurnAttempt:
         self._preview_changes = tools.preview_changes
         self._changed_calls, self._can_run = tools.changed_calls, tools.can_run
         self._call_targets = call_binding.with_addresses(
-            self._call_targets, tools.call_address, tools.call_definition
+            self._call_targets, tools.call_address, tools.call_definition, tools.call_works_somewhere
         )
 
     def set_file_saver(self, save: Callable[[], Awaitable[str | None]]) -> None:

@@ -6,16 +6,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from delivery.database.engine import Database
 from delivery.events.event import new_id
+from gateway.accounts.vault import Vault
 from gateway.agents.port import PendingToolCall
 from gateway.conversations.approvals import request
 from gateway.conversations.call_binding import call_digest
+from gateway.conversations.outdated_approvals import list_outdated, pending_calls
 from gateway.environments.fingerprint import fingerprint
+from gateway.records.records import Records
 from gateway.store.turns import approvals, turn_steps
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
@@ -35,8 +38,15 @@ async def harness(database: Database, tmp_path: Path) -> TurnWorkerHarness:
     return harness
 
 
-async def _approve(harness: TurnWorkerHarness, turn: Turn, *, args: Mapping[str, Any]) -> None:
-    """Record an approved `bash` call with the id `call-1`."""
+async def _approve(
+    harness: TurnWorkerHarness,
+    turn: Turn,
+    *,
+    args: Mapping[str, Any],
+    tool: str = "bash",
+    file: str | None = None,
+) -> Approval:
+    """Record an approved call with the id `call-1`."""
     environment = await harness.environment_resolver.resolve(harness.agent, turn.conversation)
     approval = Approval(
         id=new_id("apr"),
@@ -44,15 +54,16 @@ async def _approve(harness: TurnWorkerHarness, turn: Turn, *, args: Mapping[str,
         conversation=turn.conversation,
         turn=turn.id,
         call="call-1",
-        tool="bash",
+        tool=tool,
         args=args,
-        command=str(args["command"]),
-        digest=call_digest("bash", args, fingerprint(environment)),
+        command=str(args.get("command")),
+        digest=call_digest(tool, args, fingerprint(environment), file=file),
         state="approved",
         created_at=datetime.now(UTC),
     )
     async with harness.database.begin() as connection:
         await approvals.insert_approval(connection, approval)
+    return approval
 
 
 async def test_tools_may_have_names_as_long_as_models_accept(harness: TurnWorkerHarness) -> None:
@@ -103,6 +114,34 @@ async def test_an_approval_covers_no_other_sandbox_configuration(harness: TurnWo
     harness.agent = replace(harness.agent, config={**harness.agent.config, "sandbox": sandbox.id})
     tools = await harness.tools(turn)
     assert await tools.needs_approval("bash", APPROVED, call="call-1")
+
+
+async def test_an_approved_change_of_a_file_that_cannot_be_read_is_not_asked_about_again(
+    database: Database, tmp_path: Path
+) -> None:
+    """It cannot be compared with what the question showed: the call fails for that reason."""
+    harness = await open_turn_worker(database, tmp_path)
+    sandbox = await add_sandbox_record(database, harness.agent.account, permissionMode="ask")
+    async with database.begin() as connection:
+        saved = await Records(cast("Vault", None)).create(
+            connection, harness.agent.account, "workspace", name="files", config={}
+        )
+    workspaces = [{"name": "files", "workspaceId": saved.record.id}]
+    harness.agent = replace(harness.agent, config={"sandbox": sandbox.id, "workspaces": workspaces})
+    args = {"path": "notes.txt", "old_text": "a", "new_text": "b"}
+    turn = await harness.add_turn(running=True)
+    approval = await _approve(harness, turn, args=args, tool="edit", file="the hash of the file")
+    environment = await harness.environment_resolver.resolve(harness.agent, turn.conversation)
+    assert environment.spec.workspace is not None
+    (environment.spec.workspace / "notes.txt").mkdir(parents=True)
+    tools = await harness.tools(turn)
+    files = await tools.preview_changes(pending_calls([approval]), start=True)
+    assert list_outdated([approval], fingerprint(environment), files=files) == []
+    assert not await tools.needs_approval("edit", args, call="call-1")
+    result = await tools.call("edit", args, call="call-1")
+    assert not result.ok
+    assert "could not be compared with the one that the person saw" in result.content
+    assert "directory" in result.content
 
 
 async def test_a_finished_call_is_replayed_after_a_crash(harness: TurnWorkerHarness) -> None:

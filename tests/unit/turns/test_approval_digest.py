@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.agents.port import ToolSpec
-from gateway.conversations.call_binding import call_digest
+from gateway.agents.port import PendingToolCall, ToolSpec
+from gateway.conversations.approval_question import CallTarget
+from gateway.conversations.call_binding import call_digest, no_definition, with_addresses
 from gateway.tools.tool import definition_of
 
 APPROVED = ("write", {"path": "a.txt", "content": "hi"}, "sandbox")
@@ -50,3 +51,15 @@ def test_a_definition_is_the_same_whatever_the_order_of_its_names() -> None:
     fewer = ToolSpec(name="pay", description="Pay.", schema={"properties": args, "required": ["a"]})
     assert definition_of(one) != definition_of(fewer)
     assert definition_of(one) != definition_of(one, "exec ./pay")
+
+
+def test_an_argument_of_a_foreign_tool_names_no_workspace() -> None:
+    """A tool that works in no workspace of the agent may have an argument `workspace` of its own."""
+
+    def find(call: PendingToolCall) -> CallTarget:
+        return CallTarget(workspace=str(call.args.get("workspace", "main")))
+
+    targets = with_addresses(find, lambda _call: None, no_definition, lambda call: call.name == "bash")
+    for tool, shown in (("bash", "other"), ("foreign", "main")):
+        call = PendingToolCall(id="1", name=tool, args={"workspace": "other"})
+        assert targets(call).workspace == shown
