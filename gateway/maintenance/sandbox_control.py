@@ -46,10 +46,9 @@ LEASE_NAME = "sandboxes"
 _KEY_LENGTH = 26
 
 
-def _is_older(row: Reservation, changed_at: Mapping[str, datetime]) -> bool:
-    """Return whether the instance of a row was made before its record was changed."""
-    changed = changed_at.get(row.owner.record or "")
-    return row.made_at is not None and (changed is None or changed > row.made_at)
+def _is_older(row: Reservation, changed_at: datetime | None) -> bool:
+    """Return whether the instance of a row was made before a change; None: it is unknown when."""
+    return row.made_at is not None and (changed_at is None or changed_at > row.made_at)
 
 
 def sandbox_id(label: str) -> str:
@@ -79,6 +78,8 @@ class SandboxControl:
         hooks = ReaperHooks(get_spec=self._spec_of, list_running_jobs=self._jobs_in, end_jobs=self._fail_jobs)
         self._reaper = Reaper(reservations, self._teardowns, hooks, clock=utc_now)
         self._passes = ReaperPasses(self._reaper)
+        self._started_at = utc_now()
+        """Since then the operator's settings are what they are."""
 
     async def list(self, account: str, *, after: str, limit: int) -> Sequence[Reservation]:
         """Return the account's sandboxes after an id."""
@@ -101,12 +102,19 @@ class SandboxControl:
             found = await records.list_by_kind(connection, account, "sandbox")
         changed_at = {record.id: record.updated_at for record in found}
         jobs = {row.label: running.get((row.provider, row.sandbox or ""), 0) for row in rows}
-        candidates = [row for row in rows if jobs[row.label] and _is_older(row, changed_at)]
-        outdated = await asyncio.gather(*map(self._is_outdated, candidates))
+        changed = {row.label: _is_older(row, changed_at.get(row.owner.record or "")) for row in rows}
+        candidates = [
+            row
+            for row in rows
+            if jobs[row.label] and (changed[row.label] or _is_older(row, self._started_at))
+        ]
+        outdated = await asyncio.gather(
+            *(self._is_outdated(row, if_unknown=changed[row.label]) for row in candidates)
+        )
         return {row.label: jobs[row.label] for row, yes in zip(candidates, outdated, strict=True) if yes}
 
-    async def _is_outdated(self, row: Reservation) -> bool:
-        """Return whether a sandbox has other settings than its record; a provider that fails counts as yes.
+    async def _is_outdated(self, row: Reservation, *, if_unknown: bool) -> bool:
+        """Return whether a sandbox has other settings than its record, or the operator's, ask for now.
 
         A record that now describes another sandbox, which the next command gets, waits for nothing.
         """
@@ -121,7 +129,7 @@ class SandboxControl:
         except SandboxGone:
             return False
         except (SandboxError, TimeoutError):
-            return True
+            return if_unknown
 
     async def run_command(self, row: Reservation, command: ExecRequest) -> ExecResult:
         """Run a command in a sandbox, waking it; raises SandboxError."""

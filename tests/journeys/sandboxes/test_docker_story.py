@@ -100,8 +100,10 @@ async def test_a_jobs_result_comes_home_from_a_container(process: GatewayProcess
         await turn(session, "!&while ! test -e go; do sleep 0.05; done; cat note; exit 3")
         job = await only_job(session)
     await process.kill()
+    process.env["DOVECOTE_SANDBOX__DOCKER__READ_ONLY_ROOT"] = "true"
     await process.start()
     async with process.http() as session:
+        assert [one["waiting_jobs"] for one in await list_sandboxes(session)] == [1], "the settings changed"
         assert await change_record(session, memoryLimit=300) == 1
         await turn(session, "!touch go")
         reported = await ended(session, job)
