@@ -44,8 +44,8 @@ from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
 from gateway.web.stream.turn_events import TurnDelayed, TurnEnded
 
-TURN_FAILED = "424"
-"""The code of a failed response: the status of a failed completion, which no client repeats."""
+TURN_FAILED = "invalid_prompt"
+"""The code of a failed response. It is the one of OpenAI's after which no client repeats the request."""
 
 FAILURE_TYPE = "invalid_request_error"
 """The type of a failed completion's error. OpenAI's responses have none; the AI SDK refuses one without."""

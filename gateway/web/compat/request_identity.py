@@ -3,13 +3,13 @@
     Idempotency-Key                   the caller's own key
     threadId, runId and messages      a run of AG-UI is one turn
     x-stainless-retry-count           an SDK repeats a request on its own, without a key
-    User-Agent: … ai-sdk/…            the AI SDK repeats a request on its own, without a key or a count
+    User-Agent: … ai-sdk/…, codex…    the AI SDK and Codex repeat a request without a key or a count
 
 An SDK's retry has no key, so its digest names it: the same API key, path and body. It repeats the last
 request with this digest that was not answered. A first attempt (count 0) is a request of its own; it is
 not begun if its client has gone before that.
 
-The AI SDK does not count. Its request is a retry if the earlier one has lost its connection, and its turn
+These two do not count. Their request is a retry if the earlier one has lost its connection, and its turn
 runs or has completed within RECENT_SECONDS.
 """
 
@@ -36,11 +36,11 @@ RETRIED_WITHIN = timedelta(hours=1)
 """The longest time between an SDK's first attempt and a retry that belongs to it."""
 
 
-AI_SDK = "ai-sdk/"
-"""What the AI SDK's User-Agent contains."""
+UNCOUNTED = ("ai-sdk/", "codex")
+"""What the User-Agent of a client contains that repeats requests and does not count: the AI SDK, Codex."""
 
 RECENT_SECONDS = 60.0
-"""Seconds after the end of a turn in which the AI SDK's retry of its request may arrive."""
+"""Seconds after the end of a turn in which such a client's retry of its request may arrive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ async def identify(call: ApiCall[Any, Any]) -> RequestIdentity | None:
     if call.idempotency_key is not None:
         return RequestIdentity(source="api", key=call.idempotency_key)
     count = call.request.headers.get(RETRY_COUNT)
-    if count is None and AI_SDK not in call.request.headers.get("User-Agent", ""):
+    if count is None and not _may_be_uncounted(call.request.headers.get("User-Agent", "")):
         return None
     key = digest(call.principal.key, call.request.path, call.body.model_dump_json())
     is_first = count.strip() == "0" if count is not None else not await _may_repeat(call, key)
@@ -71,8 +71,12 @@ async def identify(call: ApiCall[Any, Any]) -> RequestIdentity | None:
     return RequestIdentity(source=SDK_SOURCE, key=key, is_first=is_first)
 
 
+def _may_be_uncounted(user_agent: str) -> bool:
+    return any(name in user_agent for name in UNCOUNTED)
+
+
 async def _may_repeat(call: ApiCall[Any, Any], key: str) -> bool:
-    """Return whether a request may be the AI SDK's retry of an earlier one; remember its connection."""
+    """Return whether a request may be an uncounted retry of an earlier one; remember its connection."""
     earlier = call.context.open_requests.get(key)
     call.context.open_requests[key] = call.request
     if earlier is not None and not is_abandoned(earlier):

@@ -1,6 +1,7 @@
-"""The AI SDK repeats a request without a key or a count: after a lost connection it gets the same turn.
+"""The AI SDK and Codex repeat a request without a key or a count: after a lost connection it is the same.
 
-Its header and its rules for retries are those of the npm packages `@ai-sdk/openai` 3 and `ai` 6.
+The headers and the rules for retries are those of the npm packages `@ai-sdk/openai` 3, `ai` 6 and
+`@openai/codex` 0.171.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import pytest_asyncio
 
 from gateway_process import GatewayProcess, gateway
 
-HEADERS = {"User-Agent": "ai/6.0.326 ai-sdk/openai/3.0.141 ai-sdk/provider-utils/4.0.1 runtime/node.js/20"}
+AI_SDK = "ai/6.0.326 ai-sdk/openai/3.0.141 ai-sdk/provider-utils/4.0.1 runtime/node.js/20"
+CODEX = "codex_exec/0.171.0 (Debian 12.0.0; x86_64) xterm (codex_exec; 0.171.0)"
+CHAT = "/v1/chat/completions"
 
 
 @pytest_asyncio.fixture
@@ -31,9 +34,11 @@ async def process(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
         yield process
 
 
-async def post(session: aiohttp.ClientSession, path: str, body: dict[str, Any]) -> tuple[int, str]:
-    """Send a request as the AI SDK does; return the status and the body."""
-    async with session.post(path, json=body, headers=HEADERS) as answer:
+async def post(
+    session: aiohttp.ClientSession, path: str, body: dict[str, Any], *, agent: str = AI_SDK
+) -> tuple[int, str]:
+    """Send a request as a client does; return the status and the body."""
+    async with session.post(path, json=body, headers={"User-Agent": agent}) as answer:
         return answer.status, await answer.text()
 
 
@@ -61,13 +66,17 @@ async def lose(request: asyncio.Task[Any]) -> None:
     await asyncio.wait([request])
 
 
-@pytest.mark.parametrize("is_killed", [True, False], ids=["kill -9", "time-out"])
+@pytest.mark.parametrize(
+    ("is_killed", "agent"),
+    [(True, AI_SDK), (False, AI_SDK), (True, CODEX)],
+    ids=["kill -9", "time-out", "kill -9 under Codex"],
+)
 async def test_a_request_that_lost_its_connection_gets_its_turn(
-    process: GatewayProcess, *, is_killed: bool
+    process: GatewayProcess, *, is_killed: bool, agent: str
 ) -> None:
     """The command of the first attempt runs once, and the retry has its answer."""
     async with process.http() as session:
-        first = asyncio.create_task(post(session, "/v1/chat/completions", asking("sleep 2; echo late")))
+        first = asyncio.create_task(post(session, CHAT, asking("sleep 2; echo late"), agent=agent))
         await wait_for_turn(session)
         if is_killed:
             await process.kill()
@@ -75,10 +84,10 @@ async def test_a_request_that_lost_its_connection_gets_its_turn(
         if is_killed:
             await process.start()
     async with process.http() as session:
-        status, body = await post(session, "/v1/chat/completions", asking("sleep 2; echo late"))
+        status, body = await post(session, CHAT, asking("sleep 2; echo late"), agent=agent)
         assert (status, await inputs(session)) == (200, ["!sleep 2; echo late"])
         assert json.loads(body)["choices"][0]["message"]["content"]
-        await post(session, "/v1/chat/completions", asking("sleep 2; echo late"))
+        await post(session, CHAT, asking("sleep 2; echo late"), agent=agent)
         assert len(await inputs(session)) == 2
 
 
@@ -93,7 +102,7 @@ async def test_the_same_request_twice_at_once_is_two_turns(process: GatewayProce
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
 async def test_a_failed_turn_is_not_repeated(process: GatewayProcess, path: str) -> None:
-    """The AI SDK repeats what names no status and no invalid request; a later request is a new turn."""
+    """The clients repeat what is no invalid request of OpenAI's; a later request is a new turn."""
     body = {
         "model": "keyless",
         "stream": True,
@@ -104,7 +113,7 @@ async def test_a_failed_turn_is_not_repeated(process: GatewayProcess, path: str)
         for count in (1, 2):
             status, events = await post(session, path, body)
             assert status == 200
-            assert ('"code":"424"' if "responses" in path else "invalid_request_error") in events
+            assert ('"code":"invalid_prompt"' if "responses" in path else "invalid_request_error") in events
             assert len(await inputs(session)) == count
 
 
@@ -113,5 +122,5 @@ async def test_a_failed_response_can_be_read(process: GatewayProcess) -> None:
     async with process.http() as session:
         status, answer = await post(session, "/v1/responses", {"model": "keyless", "input": "hi"})
     error = json.loads(answer)["error"]
-    assert (status, error["type"], error["code"]) == (200, "invalid_request_error", "424")
+    assert (status, error["type"], error["code"]) == (200, "invalid_request_error", "invalid_prompt")
     assert error["message"]

@@ -31,7 +31,10 @@ def caller(body: dict[str, Any]) -> ScriptedTurn:
     if last["role"] == "tool":
         return ScriptedTurn(text=f"it is {last['content']}")
     lines = [line.partition(" ") for line in str(last["content"]).splitlines() if "{" in line]
-    return ScriptedTurn(text="" if lines else "told", calls=[ToolCall(name=name, args=json.loads(args)) for name, _, args in lines])
+    return ScriptedTurn(
+        text="" if lines else "told",
+        calls=[ToolCall(name=name, args=json.loads(args)) for name, _, args in lines],
+    )
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
