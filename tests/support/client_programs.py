@@ -19,12 +19,19 @@ from gateway_process import GatewayProcess, gateway
 from openai_server import OpenAIServer, ScriptedTurn, ToolCall, last_text
 
 PROGRAMS = Path(__file__).parent / "clients"
+COMMAND = "echo a dove | tee ran.txt"
+COMMAND_TOOLS: dict[str, dict[str, Any]] = {
+    "exec_command": {"cmd": COMMAND},
+    "run_shell_command": {"command": COMMAND, "is_background": False},
+    "bash": {"command": COMMAND, "description": "say it"},
+}
+"""Arguments of the tools for commands of Codex, Qwen Code and OpenCode."""
 SLOW_SECONDS = 4.0
 PATIENCE = 180.0
 
 
 class ClientsModel:
-    """Echoes a text, slowly if it says so; calls the client's tool, and repeats its result."""
+    """Echoes a text, slowly if it says so; calls a tool of the client, and repeats its result."""
 
     def __init__(self) -> None:
         self.slow_requests = 0
@@ -36,6 +43,8 @@ class ClientsModel:
         if last["role"] == "tool":
             return ScriptedTurn(text=f"the tool said: {last['content']}")
         text = last_text(body)
+        if "run a command" in text and (command := _command_tool(body)):
+            return ScriptedTurn(calls=[command])
         if "weather" in text:
             return ScriptedTurn(calls=[ToolCall(name="get_weather", args={"city": "Paris"})])
         if "slow" not in text:
@@ -43,6 +52,13 @@ class ClientsModel:
         self.slow_requests += 1
         self.is_slow.set()
         return ScriptedTurn(text=f"echo: {text}", delay=SLOW_SECONDS)
+
+
+def _command_tool(body: dict[str, Any]) -> ToolCall | None:
+    """Return a call of the tool for commands of a coding agent, if the request has one."""
+    offered = [tool["function"]["name"] for tool in body.get("tools", ())]
+    name = next((name for name in COMMAND_TOOLS if name in offered), None)
+    return ToolCall(name=name, args={**COMMAND_TOOLS[name]}) if name else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,9 @@ async def test_a_python_client(tmp_path: Path, name: str) -> None:
         ("mcp_typescript", {"answer", "tools", "kill"}),
         ("mcp_inspector", {"answer", "tools", "kill"}),
         ("open_webui", {"answer", "stream", "title", "kill"}),
+        ("codex", {"answer", "tools", "kill"}),
+        ("opencode", {"answer", "tools"}),
+        ("qwen_code", {"answer", "tools"}),
     ],
 )
 async def test_a_javascript_client(tmp_path: Path, name: str, features: set[str]) -> None:
@@ -50,4 +53,4 @@ async def test_a_javascript_client(tmp_path: Path, name: str, features: set[str]
     async with clients_gateway(tmp_path / "data") as gateway:
         report = await run_program(gateway, f"{MODULES}/node/bin/node", tmp_path / f"{name}.mjs")
     assert (report.code, report.features) == (0, features), "\n".join(report.lines)
-    assert report.was_interrupted
+    assert report.was_interrupted or "kill" not in features
