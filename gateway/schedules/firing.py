@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from delivery.database.clock import utc_now
-from delivery.database.engine import DatabaseUnavailable, is_dangling_reference
+from delivery.database.engine import Connection, DatabaseUnavailable, is_dangling_reference
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, rfc3339
 from gateway.conversations.notices import post_notice
@@ -28,6 +28,8 @@ from gateway.schedules.schedules import recurrence_of
 from gateway.store.conversations import conversations
 from gateway.store.conversations import schedules as store
 from gateway.store.conversations.schedules import MissedRule, Schedule, ScheduleKind, ScheduleState
+from gateway.store.turn_state import TurnState
+from gateway.store.turns import turns
 
 log = structlog.get_logger(__name__)
 
@@ -45,6 +47,7 @@ SOURCE = "schedule"
 """The source of the keys of scheduled messages: the schedule and its due time."""
 
 MISSED_NOTE = "its time passed while no gateway ran"
+WAITING_NOTE = "its time was skipped, because the turn before had not begun"
 
 
 class ScheduleDeleted(Exception):
@@ -100,6 +103,17 @@ def plan_occurrence(schedule: Schedule, due: datetime, now: datetime) -> Occurre
         note=note,
     )
     return Occurrence(starts=starts, after=after)
+
+
+async def _is_waiting(connection: Connection, schedule: Schedule) -> bool:
+    """Return whether a schedule's turn before waits in the queue, and so makes up for the times until then.
+
+    So a turn that takes long, or waits for an approval, does not fill the queue of its conversation.
+    """
+    if schedule.at is not None or schedule.missed is MissedRule.ALL or schedule.last_turn is None:
+        return False
+    before = await turns.get(connection, schedule.account, schedule.last_turn)
+    return before is not None and before.state is TurnState.QUEUED
 
 
 class ScheduleFiring:
@@ -176,6 +190,9 @@ class ScheduleFiring:
     async def _start_due(
         self, tx: Transaction, occurrence: Occurrence, schedule: Schedule, due: datetime
     ) -> None:
+        if occurrence.starts and await _is_waiting(tx.connection, schedule):
+            after = replace(occurrence.after, last_at=schedule.last_at, note=WAITING_NOTE)
+            occurrence = Occurrence(starts=False, after=after)
         if not await store.update_schedule(tx.connection, schedule, occurrence.after):
             raise _AlreadyFired
         if occurrence.starts:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from databases import until_waiting
 from delivery.database.engine import Database
@@ -127,6 +127,27 @@ async def test_a_conversation_is_deleted_while_its_schedule_is_run(harness: Ingr
         await until_waiting(harness.database)
     with pytest.raises(ScheduleDeleted):
         await running
+
+
+@pytest.mark.parametrize(("missed", "queued"), [("skip", 1), ("once", 1), ("all", 3)])
+async def test_times_are_skipped_until_the_turn_before_has_begun(
+    harness: IngressHarness, missed: str, queued: int
+) -> None:
+    """A turn that takes long or waits for a person does not fill the queue; one turn follows it."""
+    schedule = await add(harness, missed=MissedRule(missed))
+    for hours in range(3):
+        await firing(harness, START + hours * HOUR).fire_due()
+    assert (await inputs(harness)).count("look") == queued
+    async with harness.database.begin() as connection:
+        found = await store.get(connection, harness.account, schedule.id)
+        assert found is not None
+        assert found.next_at == START + 3 * HOUR
+        assert ("had not begun" in found.note) is (queued == 1)
+        await connection.execute(
+            update(turn_table).where(turn_table.c.id == found.last_turn).values(state="running")
+        )
+    await firing(harness, START + 3 * HOUR).fire_due()
+    assert (await inputs(harness)).count("look") == queued + 1
 
 
 @pytest.mark.parametrize(("missed", "made_up_for"), [("skip", 0), ("once", 1), ("all", 6)])
