@@ -60,11 +60,15 @@ class ChannelConfig(TypedModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidatedConfig:
-    """A valid config: as JSON with MASK for secrets, the secrets by pointer, references by pointer."""
+    """A valid config: as JSON with MASK for secrets, the secrets by pointer, references by pointer.
+
+    What an `optional` reference names need not exist, or not yet.
+    """
 
     config: dict[str, Any]
     secrets: dict[str, str]
     references: tuple[tuple[str, RecordKind], ...] = ()
+    optional: tuple[tuple[str, RecordKind], ...] = ()
 
 
 def validate(kind: RecordKind, config: Mapping[str, Any], *, below: str = "/config") -> ValidatedConfig:
@@ -103,7 +107,16 @@ def _validate_agent(config: Mapping[str, Any], below: str) -> ValidatedConfig:
     if found := list(_event_problems(parsed, f"{below}/hooks/webhook/events")):
         raise InvalidRecord(found)
     stored, secrets = extract_secrets(_dump(parsed))
-    return ValidatedConfig(config=stored, secrets=secrets, references=tuple(_agent_references(parsed)))
+    return ValidatedConfig(
+        config=stored,
+        secrets=secrets,
+        references=tuple(_agent_references(parsed)),
+        optional=tuple(
+            (f"/sends/to/{name}/channel", "channel")
+            for name, place in parsed.sends.to.items()
+            if place.channel is not None
+        ),
+    )
 
 
 def _event_problems(config: AgentConfig, below: str) -> Iterator[ConfigProblem]:

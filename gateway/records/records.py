@@ -333,14 +333,14 @@ class Records:
         """Replace names by ids; raises InvalidRecord for references to records the account does not have."""
         ids: dict[str, str] = {}
         wrong: list[ConfigProblem] = []
-        for pointer, kind in checked.references:
+        for pointer, kind in (*checked.references, *checked.optional):
             wanted = value_at(checked.config, pointer)
             found = await store.get(connection, account, kind, wanted)
-            if found is None:
+            if found is not None:
+                ids[pointer] = found.id
+            elif (pointer, kind) in checked.references:
                 detail = f"there is no {kind} {wanted[:80]!r} in this account"
                 wrong.append(ConfigProblem(pointer=below + pointer, detail=detail))
-            else:
-                ids[pointer] = found.id
         if wrong:
             raise InvalidRecord(wrong)
         return replace(checked, config=insert_secrets(checked.config, ids))

@@ -57,7 +57,7 @@ async def channel_plugin(connection: Connection, account: str, channel: str) -> 
 async def _channel(connection: Connection, agent: Record, target: SendTarget) -> Record:
     channel = await records.get(connection, agent.account, "channel", target.channel or "")
     if channel is None:
-        raise CannotSend(f"there is no channel {target.channel!r}; tell the operator")
+        raise CannotSend(f"there is no channel {target.channel!r} (any more); tell the operator")
     return channel
 
 

@@ -107,6 +107,16 @@ async def test_a_channel_goes_live_changes_and_closes(api: ApiServer) -> None:
     assert [record for _account, record in api.changed] == [channel] * 3
 
 
+async def test_a_place_of_an_agent_keeps_its_channel(api: ApiServer) -> None:
+    """Its name becomes the id, so that another channel of this name is no place; it need not exist yet."""
+    channel = (await api.mine.call("POST", "/accounts/me/channels", TELEGRAM)).body["id"]
+    place = {"ops": {"channel": "tg", "room": "1"}, "later": {"channel": "new", "room": "1"}}
+    patch = {"config": {"sends": {"to": place}}}
+    shown = await api.mine.call("PATCH", "/accounts/me/agents/default", patch)
+    places = shown.body["config"]["sends"]["to"]
+    assert (places["ops"]["channel"], places["later"]["channel"]) == (channel, "new")
+
+
 @pytest.mark.parametrize(
     ("change", "pointer"),
     [
