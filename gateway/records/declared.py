@@ -134,11 +134,31 @@ async def apply_declared(
                     connection, account, kind, name=name, config=config, below=below, managed=True
                 )
                 changes.append(RecordChange(change=ChangeKind.CREATE, kind=kind, name=name))
+    changes += await _apply_places(connection, records, account, declared, changes)
     changes += await _apply_files(connection, account, declared, changes)
     warn_of_undescribed(declared.skills)
     for kind, _table, wanted in reversed(tables[:-1]):
         changes += await _remove_others(connection, records, account, kind, wanted)
     return changes
+
+
+async def _apply_places(
+    connection: Connection,
+    records: Records,
+    account: str,
+    declared: DeclaredRecords,
+    changes: Sequence[RecordChange],
+) -> list[RecordChange]:
+    """Let agents refer to channels that were made after them; a changed agent is listed already."""
+    listed = {one.name for one in changes if one.kind == "agent"}
+    made: list[RecordChange] = []
+    for name, config in declared.agents.items():
+        record = await store.get(connection, account, "agent", name)
+        if record is None or "sends" not in config:
+            continue
+        found = await _update(connection, records, record, config, f"/agents/{name}")
+        made += [one for one in found if name not in listed]
+    return made
 
 
 async def _apply_files(

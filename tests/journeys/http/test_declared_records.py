@@ -136,6 +136,17 @@ async def test_a_file_makes_changes_and_deletes_its_own_records(api: ApiServer) 
     assert list(await listed(api, "agents")) == ["mine"]
 
 
+async def test_a_place_of_an_agent_is_a_channel_of_the_same_file(api: ApiServer) -> None:
+    """The agent is made before the channel that answers with it, and refers to it by id at once."""
+    sends = {"to": {"ops": {"channel": "telegram", "room": "1"}}}
+    declared = replace(FILE, agents={"coder": {**CODER, "sends": sends}})
+    assert len(await apply(api, declared)) == 5
+    channel = (await listed(api, "channels"))["telegram"]["id"]
+    places = (await listed(api, "agents"))["coder"]["config"]["sends"]["to"]
+    assert places["ops"]["channel"] == channel
+    assert await apply(api, declared) == []
+
+
 async def test_a_secret_that_cannot_be_decrypted_is_stored_again(api: ApiServer) -> None:
     """The file has the secret, so that the start does not end because of the stored one."""
     await apply(api, FILE)
