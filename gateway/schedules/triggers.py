@@ -29,6 +29,7 @@ MAX_DEPTH = 200
 HUB_PREFIX = "sha256="
 _PLACEHOLDER = re.compile(r"\{\{\s*([\w.-]{1,200})\s*\}\}")
 _CUT = "… (cut)"
+_NOT_JSON = "the body must be JSON in UTF-8: set the sender's content type to application/json"
 _TOO_DEEP = f"the body nests deeper than {MAX_DEPTH} levels"
 
 UNTRUSTED = (
@@ -68,14 +69,19 @@ def verify_delivery(secret: str, headers: Mapping[str, str], body: bytes, *, now
 def parse_body(body: bytes) -> Any:
     """Return the JSON of a request; raises InvalidDelivery."""
     try:
-        payload = json.loads(body.decode("utf-8")) if body.strip() else {}
+        payload = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant) if body.strip() else {}
     except RecursionError as error:
         raise InvalidDelivery(_TOO_DEEP) from error
     except ValueError as error:
-        raise InvalidDelivery("the body must be JSON in UTF-8") from error
+        raise InvalidDelivery(_NOT_JSON) from error
     if not _is_shallow(payload):
         raise InvalidDelivery(_TOO_DEEP)
     return payload
+
+
+def _refuse_constant(name: str) -> Any:
+    """Raise ValueError for NaN and Infinity, which Python would read though they are no JSON."""
+    raise ValueError(f"{name} is no JSON")
 
 
 def _is_shallow(payload: Any) -> bool:

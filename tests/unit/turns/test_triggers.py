@@ -70,7 +70,7 @@ def test_a_request_needs_an_id(headers: dict[str, str]) -> None:
         delivery_id(headers)
 
 
-@pytest.mark.parametrize("body", [b"a=1", b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"a=1", b"\xff", b"[" * 100_000, b'{"a": NaN}', b"[-Infinity]"])
 def test_a_body_that_is_no_json_is_refused(body: bytes) -> None:
     """Forms, other encodings and bodies that nest too deeply are refused."""
     with pytest.raises(InvalidDelivery):
