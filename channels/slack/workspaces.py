@@ -203,7 +203,8 @@ class InstalledWorkspaces(SlackWorkspaces):
     async def _after_failed_rotation(self, installed: InstalledBot, error: Exception) -> InstalledBot:
         """Return the token of another replica, or the old one, which is replaced later.
 
-        Raises Unreachable if it has expired, unless Slack refuses for ever to replace it.
+        Raises Unreachable if it has expired, unless Slack refuses for ever to replace it. The first
+        refusal may mean that another replica was faster and has not stored the next token yet.
         """
         found = await self._store.async_find_bot(
             enterprise_id=installed.enterprise_id,
@@ -212,14 +213,14 @@ class InstalledWorkspaces(SlackWorkspaces):
         )
         if found is not None and found.bot_token_expires_at != installed.bot_token_expires_at:
             return found
-        left = (installed.bot_token_expires_at or 0) - time.time()
-        is_final = isinstance(error, SlackTokenRotationError)
+        left, used = (installed.bot_token_expires_at or 0) - time.time(), installed.bot_refresh_token or ""
+        is_final = isinstance(error, SlackTokenRotationError) and used in self._refused_until
         remedy = "install the app again" if is_final else "it is tried again"
         log.warning("slack.token_not_rotated", workspace=installed.team_id, error=repr(error), detail=remedy)
+        wait = math.inf if is_final else min(REFUSED_SECONDS, left)
+        self._refused_until[used] = time.monotonic() + wait
         if not is_final and left <= 0:
             raise Unreachable(f"the token has expired and is not replaced: {error}")
-        wait = math.inf if is_final else min(REFUSED_SECONDS, left)
-        self._refused_until[installed.bot_refresh_token or ""] = time.monotonic() + wait
         return installed
 
 

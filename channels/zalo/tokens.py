@@ -6,9 +6,10 @@ from the app's secret, so that a restart and other replicas find it.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -30,6 +31,9 @@ T = TypeVar("T")
 
 HOLDER = "oa"
 RENEW_SECONDS = 600.0
+STORE_SECONDS = 0.5
+"""Seconds after which another replica, which has used the refresh token, has stored the next one."""
+
 DEFAULT_LIFE_SECONDS = 90_000.0
 PIECE = 900
 """Characters of one value of the channel's state."""
@@ -59,13 +63,20 @@ class ZaloAccessTokens:
         settings, tried = self._settings, set()
         if settings.refresh_token is None or settings.app_secret is None:
             raise Unauthorized("access_token has ended: set a new one, or refresh_token and app_secret")
-        given = settings.refresh_token.get_secret_value()
-        for token in (self._unstored, await self._load(), given, await self._load()):
+        async for token in self._list_refresh_tokens(settings.refresh_token.get_secret_value()):
             renewed = await self._try(token) if token and token not in tried else None
             if renewed is not None:
                 return renewed
             tried.add(token)
         raise Unauthorized("Zalo refuses the refresh token: authorize the Official Account again")
+
+    async def _list_refresh_tokens(self, given: str) -> AsyncIterator[str]:
+        """Yield the tokens that may be valid, the last one when another replica has had time to store it."""
+        yield self._unstored
+        yield await self._load()
+        yield given
+        await asyncio.sleep(STORE_SECONDS)
+        yield await self._load()
 
     async def _try(self, token: str) -> tuple[str, float] | None:
         settings = self._settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from http.cookies import SimpleCookie
@@ -10,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from channels.errors import Undeliverable, Unreachable
-from channels.message import Address, Button, ButtonPress, Command, File, Message, Reply
+from channels.message import Address, Button, ButtonPress, Command, File, Message, Reply, SentMessage
 from channels.port import ChannelInstallation, ChannelPage, Connection, PageRequest, PageResponse
 from channels.slack import plugin
 from channels.slack.installations import ChannelStateStore
@@ -288,6 +289,24 @@ async def test_a_refusal_to_replace_a_token_that_passes_is_tried_again(
         await app.sender.send(address, make_reply("hello"))
     await app.sender.send(address, make_reply("hello"))
     assert (simulator.server.installations.rotations, len(simulator.messages())) == (1, 1)
+
+
+async def test_the_replica_that_comes_second_waits_for_the_next_token(
+    simulator: Simulator, app: Connection, notes: MemoryChannelState
+) -> None:
+    """An expired token is replaced by two at once: the refused one has nothing to report to an operator."""
+    simulator.server.installations.expires_in = -60
+    await install(app, simulator, EAST)
+    simulator.server.installations.expires_in = 43_200
+    address = Address(channel="chn_contract", room="C0EAST", extras={"team": EAST})
+    await simulator.answer_late(0.3, method="oauth.v2.access")
+    async with open_connection(plugin, simulator.app_settings(), notes) as other:
+        sends = [one.sender.send(address, make_reply("hello")) for one in (app, other)]
+        results = await asyncio.gather(*sends, return_exceptions=True)
+        assert {type(result) for result in results} == {SentMessage, Unreachable}
+        for one in (app, other):
+            await one.sender.send(address, make_reply("again"))
+    assert simulator.server.installations.rotations == 1
 
 
 async def test_a_valid_token_is_used_while_slack_replaces_none(simulator: Simulator, app: Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -103,6 +104,20 @@ async def test_a_token_that_ended_is_renewed_and_the_next_refresh_token_kept(pla
     with pytest.raises(Unauthorized, match="authorize the Official Account again"):
         async with open_connection(plugin, first, MemoryChannelState()):
             pass
+
+
+async def test_two_replicas_renew_a_token_at_once(platform: Simulator) -> None:
+    """The one whose refresh token was used before takes the next one, which is stored a moment later."""
+    state = MemoryChannelState()
+    settings = platform.settings(platform="oa", refresh_token=platform.refresh)
+    async with (
+        open_connection(plugin, settings, state) as one,
+        open_connection(plugin, settings, state) as two,
+    ):
+        platform.access = "ended"
+        platform.answer_late("renew", 0.2)
+        await asyncio.gather(*(app.sender.send(ADA, make_reply("hello")) for app in (one, two)))
+    assert [post.text for post in platform.messages()] == ["hello", "hello"]
 
 
 class _FailingState(MemoryChannelState):
