@@ -30,7 +30,11 @@ from gateway.web.http.problems import invalid
 from sandbox.config import ConfigProblem as Fault
 
 MAX_METADATA = 16
-InputMessages = Annotated[tuple[InputMessage, ...], Field(min_length=1, max_length=1000)]
+MAX_MESSAGES = 5000
+InputMessages = Annotated[tuple[InputMessage, ...], Field(min_length=1, max_length=MAX_MESSAGES)]
+
+MAX_QUOTED = 4000
+"""Characters of an earlier message in a quotation that has to be shortened."""
 Metadata = Annotated[
     dict[Annotated[StrictStr, Field(max_length=64)], Annotated[StrictStr, Field(max_length=512)]],
     Field(max_length=MAX_METADATA),
@@ -259,15 +263,15 @@ def last_user_input(
 ) -> UserInput:
     """Return the last user input with its files; raises HttpProblem when it is empty.
 
-    `standalone`: the agent knows nothing earlier, so earlier messages are quoted first. System messages are
-    instructions and no input. `pointer` is the field of the messages. `has_files`: files are attached, so
-    text may be empty.
+    `standalone`: the agent has nothing earlier, so earlier messages are quoted first, shortened if need be.
+    System messages are instructions and no input. `pointer` is the field of the messages. `has_files`: files
+    are attached, so text may be empty.
     """
     spoken = without_instructions(messages)
     now = last_user_messages(spoken)
     before = spoken[: len(spoken) - len(now)] if standalone else ()
     text = "\n\n".join(message.text for message in now if message.text)
-    if quoted := _quote(before):
+    if quoted := _quote(before, room=MAX_INPUT - len(text) - len("\n\n")):
         text = f"{quoted}\n\n{text}"
     found = read_files(placed_parts(messages, now, pointer))
     if not now or not (has_files or found.count or any(message.text for message in now)):
@@ -301,7 +305,42 @@ def _last(messages: Sequence[InputMessage], role: str) -> Sequence[InputMessage]
     return messages[first:]
 
 
-def _quote(messages: Sequence[InputMessage]) -> str:
-    """Return earlier messages with `> ` before each line, so that no line is taken for a command."""
-    lines = [f"{message.role}: {message.marked_text}" for message in messages if message.marked_text]
-    return "\n".join(f"> {line}" for whole in lines for line in whole.splitlines())
+def _quote(messages: Sequence[InputMessage], *, room: int) -> str:
+    """Return earlier messages with `> ` before each line, so that no line is taken for a command.
+
+    If they have more than `room` characters, long ones are cut, and then the oldest are left out.
+    """
+    said = [f"{message.role}: {message.marked_text}" for message in messages if message.marked_text]
+    whole = "\n".join(map(_quote_lines, said))
+    return whole if len(whole) <= room else _quote_newest(said, room)
+
+
+def _quote_newest(said: Sequence[str], room: int) -> str:
+    """Return the newest of some texts as quotations, with a line about those that are left out."""
+    kept, left = list[str](), room - len(_left_out(len(said)))
+    if left < 0:
+        return ""
+    for text in reversed(said):
+        quoted = _quote_lines(_cut_middle(text))
+        left -= len(quoted) + 1
+        if left < 0:
+            break
+        kept.append(quoted)
+    missing = len(said) - len(kept)
+    return "\n".join([*([_left_out(missing)] if missing else []), *reversed(kept)])
+
+
+def _left_out(count: int) -> str:
+    return f"> ({count} earlier messages are left out)"
+
+
+def _cut_middle(text: str) -> str:
+    """Return a text with its beginning and its end, if it is too long for a quotation."""
+    if len(text) <= MAX_QUOTED:
+        return text
+    end = MAX_QUOTED // 4
+    return f"{text[: MAX_QUOTED - end]}\n({len(text) - MAX_QUOTED} characters are left out)\n{text[-end:]}"
+
+
+def _quote_lines(text: str) -> str:
+    return "\n".join(f"> {line}" for line in text.splitlines())
