@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 PAGE = 200
 WATCH_SECONDS = 2.0
+MAX_REASONS = 3
+"""Reasons of deliveries that are shown; `dovecote deliveries list` has all."""
+
 FIGURES: Mapping[str, Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "turns": {
         "running": ("turns", {"state": "running"}),
@@ -39,12 +42,13 @@ FIGURES: Mapping[str, Mapping[str, tuple[str, Mapping[str, str]]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayStatus:
-    """A gateway at one moment."""
+    """A gateway at one moment; `reasons` says why its deliveries wait or were given up."""
 
     url: str
     ready: Mapping[str, Any]
     counts: Mapping[str, Mapping[str, str]]
     channels: tuple[Mapping[str, Any], ...]
+    reasons: tuple[str, ...] = ()
 
     @property
     def is_ready(self) -> bool:
@@ -56,7 +60,7 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two se
 
 
 async def show_status(gateway: GatewayClient, *, watch: Watch = False, as_json: Json = False) -> None:
-    """Show whether the gateway is ready, what it works on, what waits, and whether its channels receive.
+    """Show whether the gateway is ready, what it works on, what waits and why, and whether channels receive.
 
     The exit code is 1 if it is not ready.
     """
@@ -66,7 +70,8 @@ async def show_status(gateway: GatewayClient, *, watch: Watch = False, as_json: 
     found = await read_status(gateway)
     if as_json:
         counts = {line: dict(figures) for line, figures in found.counts.items()}
-        print_json({"url": found.url, "ready": found.ready, "counts": counts, "channels": found.channels})
+        about = {"counts": counts, "reasons": found.reasons, "channels": found.channels}
+        print_json({"url": found.url, "ready": found.ready, **about})
     else:
         typer.echo("\n".join(status_lines(found)))
     if not found.is_ready:
@@ -76,20 +81,23 @@ async def show_status(gateway: GatewayClient, *, watch: Watch = False, as_json: 
 async def read_status(gateway: GatewayClient) -> GatewayStatus:
     """Ask the gateway."""
     places = [(line, word) for line, figures in FIGURES.items() for word in figures]
-    ready, channels, *figures = await asyncio.gather(
+    ready, channels, *pages = await asyncio.gather(
         gateway.readiness(),
         _channels(gateway),
-        *(_count(gateway, *FIGURES[line][word]) for line, word in places),
+        *(
+            gateway.get(path, limit=PAGE, **query)
+            for path, query in (FIGURES[line][word] for line, word in places)
+        ),
     )
     counts: dict[str, dict[str, str]] = {line: {} for line in FIGURES}
-    for (line, word), figure in zip(places, figures, strict=True):
-        counts[line][word] = figure
-    return GatewayStatus(url=gateway.url, ready=ready, counts=counts, channels=tuple(channels))
-
-
-async def _count(gateway: GatewayClient, path: str, query: Mapping[str, str]) -> str:
-    page = await gateway.get(path, limit=PAGE, **query)
-    return f"{len(page['items'])}{'+' if page.get('next') else ''}"
+    reasons: dict[str, None] = {}
+    for (line, word), page in zip(places, pages, strict=True):
+        counts[line][word] = f"{len(page['items'])}{'+' if page.get('next') else ''}"
+        if line == "deliveries":
+            reasons |= dict.fromkeys(str(one["error"]) for one in page["items"] if one.get("error"))
+    return GatewayStatus(
+        url=gateway.url, ready=ready, counts=counts, channels=tuple(channels), reasons=tuple(reasons)
+    )
 
 
 async def _channels(gateway: GatewayClient) -> list[dict[str, Any]]:
@@ -106,6 +114,7 @@ def status_lines(found: GatewayStatus) -> list[str]:
     for line, figures in found.counts.items():
         shown = [f"{count} {word}" for word, count in figures.items() if count != "0"]
         lines.append(_line(line, " · ".join(shown) or "none"))
+    lines += [_line("", clean(reason)) for reason in found.reasons[:MAX_REASONS]]
     lines += [
         _line("channels" if not place else "", f"{styled_state(one['state'])}  {clean(_channel(one))}")
         for place, one in enumerate(found.channels)

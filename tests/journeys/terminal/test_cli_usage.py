@@ -199,6 +199,21 @@ def test_the_status_is_a_table_or_json(run: Run, gateway: FakeGateway) -> None:
     assert (watched.exit_code, "needs a terminal" in watched.stderr) == (2, True)
 
 
+def test_the_status_says_why_answers_wait(run: Run, gateway: FakeGateway) -> None:
+    """Each reason is there once, so that an operator need not look through the deliveries."""
+    reason = "send: Missing Permissions (50013): grant it to the bot's role"
+    for path in ("/turns", "/jobs", "/approvals", "/accounts/me/channels"):
+        gateway.lists[path] = []
+    gateway.lists["/deliveries"] = [
+        {"id": one, "error": error} for one, error in (("1", reason), ("2", None))
+    ]
+    gateway.responses["GET", "/readyz"] = (200, {"status": "ready", "checks": {}, "degraded": {}})
+    shown = run("status", "--url", gateway.url).stdout
+    assert "deliveries 2 retrying · 2 parked · 2 dead" in shown
+    assert shown.count(reason) == 1
+    assert json.loads(run("status", "--json", "--url", gateway.url).stdout)["reasons"] == [reason]
+
+
 def test_a_table_fits_eighty_columns(run: Run, gateway: FakeGateway) -> None:
     """Ids stay whole, times are distances, and nothing is coloured in a pipe."""
     turn = {"id": f"trn_{'0' * 28}", "state": "failed", "attempt": 3, "created_at": "2020-01-31T09:00:00Z"}
