@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+import structlog
+
 from channels.errors import ChannelError
 from channels.message import ButtonPress, Command, IgnoredUpdate, Message, RoomKind, Update
 from channels.receiving.bounded_dict import BoundedDict
@@ -14,8 +16,12 @@ from channels.telegram.payloads import Bot
 from channels.telegram.receive import codec
 
 MAX_GROUPS = 10_000
+TIMEOUT_SECONDS = 5.0
 RECHECK_SECONDS = 600.0
 """Seconds for which it is remembered whether a group has a channel."""
+
+
+log = structlog.get_logger(__name__)
 
 
 class Decoder:
@@ -28,7 +34,7 @@ class Decoder:
         self._has_channel = BoundedDict[str, tuple[float, bool]](MAX_GROUPS)
 
     async def decode(self, updates: Sequence[object]) -> Update | IgnoredUpdate:
-        """Decode one update, or those of an album; raises ChannelError if Telegram cannot be asked now."""
+        """Decode one update, or those of an album; a chain is no thread while Telegram cannot be asked."""
         decoded = codec.decode_album(updates, channel=self._channel, bot=self._bot)
         if not isinstance(decoded, Message | Command | ButtonPress) or decoded.room is RoomKind.DIRECT:
             return decoded
@@ -41,16 +47,13 @@ class Decoder:
         """Return whether a group discusses a channel's posts (`linked_chat_id` of getChat)."""
         now = asyncio.get_running_loop().time()
         asked_at, has_channel = self._has_channel.get(room, (now - RECHECK_SECONDS, False))
-        if now - asked_at >= RECHECK_SECONDS:
-            has_channel = await self._ask(room)
-            self._has_channel[room] = (now, has_channel)
-        return has_channel
-
-    async def _ask(self, room: str) -> bool:
+        if now - asked_at < RECHECK_SECONDS:
+            return has_channel
         try:
-            chat = await self._api.call("getChat", {"chat_id": room})
+            chat = await self._api.call("getChat", {"chat_id": room}, timeout=TIMEOUT_SECONDS)
         except ChannelError as error:
-            if error.remedy != "give_up":
-                raise
-            return False
-        return isinstance(chat, dict) and bool(chat.get("linked_chat_id"))
+            log.warning("telegram.group_lookup_failed", error=str(error))
+            return has_channel
+        has_channel = isinstance(chat, dict) and bool(chat.get("linked_chat_id"))
+        self._has_channel[room] = (now, has_channel)
+        return has_channel

@@ -69,6 +69,20 @@ async def test_an_unknown_root_is_looked_up_once(simulator: Simulator, telegram:
     assert sum(method == "getChat" for method, _ in simulator.calls) == 2
 
 
+async def test_a_group_that_cannot_be_asked_about_holds_no_update(
+    simulator: Simulator, telegram: Connection
+) -> None:
+    """The message is received without a thread, and the next one asks again."""
+    first = await simulator.say(GROUP, "talk", user=7)
+    answer = await simulator.say(GROUP, "more", user=8, reply_to=first)
+    simulator.world.updates.clear()
+    await simulator.fail(500, method="getChat")
+    for _ in range(2):
+        await simulator.say(GROUP, "@dovecote_bot hi", user=7, reply_to=answer)
+    messages = await read(telegram, 2)
+    assert [one.address.thread for one in messages] == [None, f"comments-{first}"]
+
+
 async def test_everything_sent_is_among_the_comments(simulator: Simulator, telegram: Connection) -> None:
     """Texts, files with long captions, drafts and presses of buttons belong to the post."""
     root = await simulator.publish(GROUP, "one")
