@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
+import hashlib
 import json
+import shlex
 import tarfile
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -22,7 +24,7 @@ from sandbox.docker.container import HOME
 from sandbox.docker.engine import Engine
 from sandbox.docker.errors import translate_errors
 from sandbox.errors import ProviderRefused, SandboxGone
-from sandbox.model import SandboxId
+from sandbox.model import ExecResult, SandboxId
 
 MAX_BYTES = 4 * 1024**3
 """The most bytes that are saved or restored, unpacked."""
@@ -34,6 +36,12 @@ _CHUNK = 256 * 1024
 _UNLIMITED = aiohttp.ClientTimeout(total=None, sock_read=120)
 _DIRECTORY = 1 << 31
 _ADDED, _DELETED = 1, 2
+_STAMP_SCRIPT = """
+[ -z "$(find "$@" -newerct '1 second ago' -print -quit)" ] || exit 3
+set -o pipefail
+find "$@" -printf '%p\\0%i %m %s %T@ %C@ %l\\0' | sort -z | sha256sum
+"""
+"""It fails without GNU find, and if a file was changed just now: within a tick of the clock, times stay."""
 _EXCLUDED = (HOME, "/tmp", "/mnt", "/run", "/proc", "/dev", "/sys", "/var/run", "/var/tmp")  # noqa: S108
 _ENGINE_FILES = {"/.dockerenv", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/mtab"}
 
@@ -126,6 +134,19 @@ def _is_excluded(path: str, excluded: Sequence[str]) -> bool:
     return path in _ENGINE_FILES or any(
         path == place or path.startswith(f"{place}/") or place.startswith(f"{path}/") for place in excluded
     )
+
+
+async def stamp(
+    engine: Engine, sandbox_id: SandboxId, run: Callable[[str], Awaitable[ExecResult]]
+) -> str | None:
+    """Return a digest of the names, sizes and times of what `save` packs; None if the container sleeps."""
+    state = (await engine.inspect(sandbox_id))["State"]
+    if not state.get("Running") or state.get("Paused"):
+        return None
+    paths = await ContainerArchives(engine=engine, sandbox_id=sandbox_id).changed_paths()
+    words = " ".join(shlex.quote(path) for path in (HOME, *paths))
+    result = await run(f"set -- {words}\n{_STAMP_SCRIPT}")
+    return hashlib.sha256(result.stdout).hexdigest() if result.ok else None
 
 
 async def save(engine: Engine, sandbox_id: SandboxId, *, persistent: bool) -> AsyncIterator[bytes]:

@@ -17,6 +17,7 @@ from sandbox.docker.errors import translate_errors
 from sandbox.docker.execution import Execution, output_cap
 from sandbox.errors import (
     CommandInterrupted,
+    FeatureUnsupported,
     OutcomeUnknown,
     ProviderRefused,
     ProviderUnreachable,
@@ -288,6 +289,19 @@ class DockerSandbox(Sandbox):
     def save(self) -> AsyncIterator[bytes]:
         """Yield HOME and the changed files of the image."""
         return home_archive.save(self._handle.engine, self.id, persistent=self._spec.persistent)
+
+    async def stamp(self) -> str | None:
+        """Return a digest of what `save` packs, found by a program in the container."""
+        if not self._spec.persistent:
+            raise FeatureUnsupported("only a reserved sandbox is saved after a turn")
+        try:
+            return await home_archive.stamp(
+                self._handle.engine,
+                self.id,
+                lambda script: self._run_internal(ExecRequest(script=script, timeout=60.0)),
+            )
+        except ProviderRefused:  # `save` says why
+            return None
 
     async def restore(self, archive: AsyncIterator[bytes]) -> None:
         """Unpack what `save` yielded; the engine confines it and unsafe members are rejected."""
