@@ -75,7 +75,8 @@ class SnapshotSaver:
                 return True
             await snapshotter.store(packed)
         self._backend.checkpoint("sandbox.snapshot.after_put")
-        is_recorded = await _record(self._backend, snapshotter, row, packed, packed_at) is not None
+        async with self._backend.locks.shared(label):  # nobody deletes the row and makes another one
+            is_recorded = await _record(self._backend, snapshotter, row, packed, packed_at) is not None
         if is_recorded and stamp is not None:
             self._remember(label, packed.name, stamp)
         return is_recorded
@@ -118,11 +119,11 @@ async def _record(
 ) -> Reservation | None:
     """Record a stored snapshot in the row, and return the row; None, and delete it, if it came too late.
 
-    The row may have changed since the packing, by a suspension for example. It came too late if there is
-    another instance, or another snapshot.
+    The caller has a lock. The row may have changed since the packing, by a suspension for example. It came
+    too late if there is another instance, or another snapshot.
     """
-    current: Reservation | None = row
-    while current is not None and (current.boot, current.snapshot) == (row.boot, row.snapshot):
+    current = await backend.reservations.get(row.label)
+    while current is not None and _is_of_same_instance(row, current) and current.snapshot == row.snapshot:
         after = set_snapshot(current, packed.name, backend.clock(), packed_at=packed_at)
         if await backend.reservations.compare_and_set(current, after, step="sandbox.snapshot", reason=""):
             if packed.is_new:
@@ -132,3 +133,11 @@ async def _record(
     if packed.is_new and (current is None or current.snapshot != packed.name):
         await snapshotter.delete(packed.name)
     return None
+
+
+def _is_of_same_instance(row: Reservation, current: Reservation) -> bool:
+    """Return whether a row has the instance that it had earlier, or had it last.
+
+    A row that was deleted and made again has the same label, and may have the same boot and id.
+    """
+    return current.boot == row.boot and (current.made_at == row.made_at or current.is_stopped)

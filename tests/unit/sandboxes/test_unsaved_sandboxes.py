@@ -210,6 +210,22 @@ async def test_a_snapshot_of_a_former_instance_is_dropped(harness: PoolHarness, 
     assert (harness.reservations.rows[SPEC.label].snapshot, await store.list()) == (None, [])
 
 
+async def test_a_sandbox_that_was_deleted_and_made_again_gets_no_snapshot_of_the_first(
+    harness: PoolHarness, tmp_path: Path
+) -> None:
+    """What was deleted during the upload does not come back in the row with the same label."""
+    pool, store = make_slow_pool(harness, tmp_path)
+    await keep(pool, "text")
+    saving = asyncio.create_task(pool.snapshots.save(REQUEST))
+    await store.begun.wait()
+    assert await Teardown(pool.backend, pool.evict).delete(SPEC.label, reason="asked")
+    harness.now += timedelta(seconds=1)
+    await pool.acquire(REQUEST)
+    store.goes_on.set()
+    await saving
+    assert (harness.reservations.rows[SPEC.label].snapshot, await store.list()) == (None, [])
+
+
 async def test_a_stop_saves_what_the_last_turns_used(harness: PoolHarness, tmp_path: Path) -> None:
     """The snapshots that are due when the gateway stops are taken."""
     pool = Pool(
