@@ -119,7 +119,7 @@ USER = {"role": "user", "content": "x"}
             [USER, {**USER, "content": [5]}],
             {"/messages/1/content/0": "must be an object (given: 5)"},
         ),
-        (ChatCompletionCreate, [USER] * 1001, {"/messages": "must have at most 1000 items"}),
+        (ChatCompletionCreate, [USER] * 5001, {"/messages": "must have at most 5000 items"}),
         (RunAgentInput, None, {"/messages": "must be an array (given: null)"}),
         (
             RunAgentInput,
