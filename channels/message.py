@@ -173,7 +173,10 @@ class ButtonPress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reaction:
-    """A user added or removed a reaction; `platform_id` is the message's id."""
+    """A user added or removed a reaction; `platform_id` is the message's id.
+
+    `may_be_bot`: the platform does not say whether a person or another bot reacted.
+    """
 
     key: str
     address: Address
@@ -182,6 +185,7 @@ class Reaction:
     added: bool
     platform_id: str
     room: RoomKind = RoomKind.DIRECT
+    may_be_bot: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,6 +103,7 @@ def _reaction(event: ReactionEvent, team: str, channel: str, bot: Bot) -> Reacti
         added=event.type == "reaction_added",
         platform_id=event.item.ts,
         room=room,
+        may_be_bot=True,
     )
 
 

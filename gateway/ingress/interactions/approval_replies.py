@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from channels.message import ButtonPress, Reaction
+from delivery.database.engine import Connection
 from delivery.deliveries import queries
 from delivery.deliveries.transactions import Transactions
 from gateway.conversations.approvals import (
@@ -11,12 +12,15 @@ from gateway.conversations.approvals import (
     Approvals,
     NotAllowed,
 )
+from gateway.conversations.approver_rules import approver_rule
 from gateway.conversations.message_ids import approval_event_id
 from gateway.conversations.questions import InvalidAnswer
-from gateway.ingress.access import AdmissionResult, authorize
+from gateway.ingress.access import AdmissionResult, authorize, pairing_subject
 from gateway.ingress.channel_context import ChannelContext
 from gateway.ingress.confidential_replies import ReplyPrivately
+from gateway.store.conversations import pairings
 from gateway.store.turns import approvals as store
+from gateway.store.turns import turns
 
 APPROVE_EMOJI = frozenset(
     {"👍", "✅", "✔", "+1", "thumbsup", "thumbs_up", "white_check_mark", "heavy_check_mark"}
@@ -84,7 +88,11 @@ class ApprovalReplies:
         return "Answered."
 
     async def on_reaction(self, context: ChannelContext, reaction: Reaction) -> bool:
-        """Decide by a reaction to an approval message; return whether it was to one."""
+        """Decide by a reaction to an approval message; return whether it was to one.
+
+        Of those who may be bots only persons decide who asked, are paired, or are named in the settings: bots
+        also react to messages, for example to have people vote.
+        """
         approved = parse_decision(reaction.emoji)
         if approved is None or not reaction.added:
             return False
@@ -101,9 +109,25 @@ class ApprovalReplies:
                 for approval in await store.list_for_turn(connection, message.turn or "")
                 if approval_event_id(approval.id) == message.event_id
             ]
-        if matching:
+            is_decision = not reaction.may_be_bot or await self._is_person(
+                connection, context, reaction, message.turn or ""
+            )
+        if matching and is_decision:
             await self._decide(context, reaction, matching[0].id, approved)
         return True
+
+    async def _is_person(
+        self, connection: Connection, context: ChannelContext, reaction: Reaction, turn: str
+    ) -> bool:
+        """Return whether the author of a reaction is certainly a person."""
+        author, rule = reaction.author, approver_rule(context.record)
+        if author.id in context.allow or (isinstance(rule, tuple) and author.id in rule):
+            return True
+        found = await turns.get(connection, context.record.account, turn)
+        if found is not None and found.asker == author.id:
+            return True
+        subject = pairing_subject(author, reaction.room, reaction.address.room)
+        return await pairings.is_paired(connection, context.record.id, subject)
 
     async def _decide(
         self,

@@ -162,6 +162,24 @@ async def test_other_reactions_and_other_messages_say_nothing(harness: IngressHa
     assert (await get_approval(harness, asked)).state == "denied"
 
 
+@pytest.mark.parametrize(
+    ("by", "allow", "rule"),
+    [(ANN, ["*"], "anyone"), (BOB, ["*", BOB.id], "anyone"), (BOB, ["*"], [BOB.id])],
+    ids=["asker", "allowed by id", "approver by id"],
+)
+async def test_a_reaction_of_what_may_be_a_bot_decides_for_known_persons_only(
+    harness: IngressHarness, by: Author, allow: list[str], rule: str | list[str]
+) -> None:
+    """A bot that reacts to each message, for example to have people vote, approves nothing."""
+    asked = await ask_approval(harness)
+    record = replace(harness.channel_context.record, config={"settings": {"approvers": rule}})
+    settings: dict[str, Any] = {"may_be_bot": True, "allow": allow, "record": record}
+    await harness.react("👍", APPROVAL_MESSAGE, by=Author(id="poll"), **settings)
+    assert (await get_approval(harness, asked)).state == "pending"
+    await harness.react("👍", APPROVAL_MESSAGE, by=by, **settings)
+    assert (await get_approval(harness, asked)).state == "approved"
+
+
 async def move(harness: IngressHarness, *, keeps_messages: bool) -> None:
     """Give the room the id "moved"."""
     rooms = {"old": harness.address(), "new": harness.address("moved")}

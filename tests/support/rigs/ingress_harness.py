@@ -116,12 +116,24 @@ class IngressHarness:
         return self.replies[-1]
 
     async def react(
-        self, emoji: str, platform_id: str, *, by: Author = ANN, room: str = "room", **receiving_context: Any
+        self,
+        emoji: str,
+        platform_id: str,
+        *,
+        by: Author = ANN,
+        room: str = "room",
+        may_be_bot: bool = False,
+        **receiving_context: Any,
     ) -> None:
         """Put a reaction under a message."""
-        key = f"r{next(self.keys)}"
         reaction = Reaction(
-            key=key, address=self.address(room), author=by, emoji=emoji, added=True, platform_id=platform_id
+            key=f"r{next(self.keys)}",
+            address=self.address(room),
+            author=by,
+            emoji=emoji,
+            added=True,
+            platform_id=platform_id,
+            may_be_bot=may_be_bot,
         )
         await self.receive(reaction, **receiving_context)
 
