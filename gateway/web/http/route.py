@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
+from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -268,11 +269,22 @@ def _validate(
 
 
 def _path(request: web.Request) -> Mapping[str, str]:
-    """Return the path parameters; 404 for a value that cannot be an id or a name."""
+    """Return the path parameters; raises a 400 for other bytes than UTF-8, a 404 for what can be no name."""
+    if not _is_utf8(request.raw_path):
+        raise HttpProblem(400, "the bytes of the path are not UTF-8")
     for value in request.match_info.values():
         if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
             raise HttpProblem(404, "there is nothing at this path")
     return {name: stored_id(value) if name == "id" else value for name, value in request.match_info.items()}
+
+
+def _is_utf8(encoded: str) -> bool:
+    """Return whether the percent-encoded bytes of a path are UTF-8; else they would be taken for text."""
+    try:
+        unquote_to_bytes(encoded.partition("?")[0]).decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def stored_id(given: str) -> str:

@@ -114,6 +114,16 @@ async def test_no_path_leads_out(api: ApiServer, path: str) -> None:
         assert api.mine.key.encode() not in reported
 
 
+async def test_a_name_that_is_not_utf_8_is_refused(api: ApiServer) -> None:
+    """It would be a file with a percent sign in its name."""
+    for method in ("PUT", "GET", "DELETE"):
+        url = URL(f"{api.url}{FILES}/raw%ff.txt", encoded=True)
+        headers = {"Authorization": f"Bearer {api.mine.key}"}
+        async with api.mine.session.request(method, url, headers=headers) as answer:
+            assert (answer.status, "UTF-8" in await answer.text()) == (400, True)
+    await put(api.mine, "100%25.txt", b"x")
+
+
 async def test_a_link_that_leads_out_opens_nothing(api: ApiServer, tmp_path: Path) -> None:
     """A link a sandbox made to a file of the gateway's is neither read nor written through nor followed."""
     await put(api.mine, "first", b"x")
