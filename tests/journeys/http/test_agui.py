@@ -213,7 +213,7 @@ async def test_a_cancelled_turn_ends_its_run(agui: AguiGateway) -> None:
 
 
 async def test_what_cannot_be_run_is_refused(agui: AguiGateway) -> None:
-    """No question, tools with the name of our own, unknown agents and interrupts are problems, not runs."""
+    """No question, two tools with one name, unknown agents and interrupts are problems, not runs."""
     body: dict[str, Any] = {"threadId": "t", "runId": "r", "messages": [user("x")]}
     tool = {"name": "bash", "description": "", "parameters": {}}
     answer = {"interruptId": "apr_none", "status": "resolved", "payload": True}
@@ -223,7 +223,7 @@ async def test_what_cannot_be_run_is_refused(agui: AguiGateway) -> None:
         ("/agui", {"messages": []}, 422),
         ("/agui", {"messages": [user([image])]}, 422),
         ("/agui", {"messages": [{"id": "a", "role": "activity", "content": {"any": 1}}]}, 422),
-        ("/agui", {"tools": [tool]}, 422),
+        ("/agui", {"tools": [tool, tool]}, 422),
         ("/agui?agent=nobody", {}, 404),
         ("/agui", {"resume": [answer]}, 404),
         ("/agui", {"threadId": "cnv_none"}, 404),
