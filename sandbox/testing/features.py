@@ -44,7 +44,7 @@ class ProviderFeatureContract:
         assert result.stdout == b"hello\nown\n"
 
     async def test_the_stamp_changes_with_the_files(self, provider: Provider, rig: ProviderRig) -> None:
-        """It is the same until a file of HOME is written, renamed or deleted, if the provider can tell."""
+        """Where a provider stamps HOME, the stamp changes with a file written, renamed or deleted."""
         sandbox = await provider.create(rig.spec(persistent=rig.reserves))
         stamps = []
         for script in ("echo one >~/note", "true", "echo two >~/note", "mv ~/note ~/other", "rm ~/other"):

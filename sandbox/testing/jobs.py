@@ -49,7 +49,7 @@ class JobContract:
     async def test_a_file_that_a_job_has_open_for_writing_is_seen(
         self, sandbox: Sandbox, rig: ProviderRig
     ) -> None:
-        """It is told until the job closes the file; a file that is only read, or closed, is not open."""
+        """A file is reported while a job has it open for writing, not if it only reads it."""
         script = (
             "echo 1 >read; echo 1 >closed; exec 3>written 4<read; echo half >&3; echo begun; "
             "while ! test -e go; do sleep 0.05; done; exec 3>&-; echo shut; "
