@@ -18,7 +18,7 @@ GetRequest = Callable[[Reservation], Awaitable[SandboxRequest | None]]
 INTERVAL_SECONDS = 5.0
 """Seconds between two looks for sandboxes that are due again."""
 
-STOP_SECONDS = 20.0
+STOP_SECONDS = 8.0
 """Seconds after a stop for the snapshots that are due then; the next start takes the others."""
 
 
