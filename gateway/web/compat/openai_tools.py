@@ -54,10 +54,11 @@ class ToolFormat(LenientRequest):
 class ClientTool(LenientRequest):
     """A tool of the client, in the form of chat completions or of responses.
 
-    A function has `parameters`, a custom tool the `format` of its text, a namespace `tools` of both kinds.
+    The type is `function`, `custom`, `namespace`, or that of a tool that OpenAI executes. A function has
+    `parameters`, a custom tool the `format` of its text, a namespace `tools` of both kinds.
     """
 
-    kind: ToolKind
+    type: Annotated[StrictStr, Field(max_length=60)] = ToolKind.FUNCTION
     name: Annotated[StrictStr, Field(pattern=rf"^[A-Za-z0-9_-]{{1,{MAX_NAME}}}$")]
     description: Annotated[StrictStr, Field(max_length=10_000)] = ""
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -67,32 +68,29 @@ class ClientTool(LenientRequest):
     @model_validator(mode="before")
     @classmethod
     def _flatten(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
+        stated = given.get("type", ToolKind.FUNCTION) if isinstance(given, Mapping) else None
+        if not isinstance(stated, str):
             return given
-        stated = given.get("type", "function")
         kind = _to_kind(stated)
         if kind is ToolKind.PROVIDED:
-            return {"kind": kind, "name": stated}
+            return {"type": stated, "name": stated}
         flat = _nested(given, kind)
         fields = {name: value for name, value in flat.items() if value is not None or name == "name"}
-        return {
-            **fields,
-            "tools": fields.get("tools", ()) if kind is ToolKind.NAMESPACE else (),
-            "kind": kind,
-        }
+        members = fields.get("tools", ()) if kind is ToolKind.NAMESPACE else ()
+        return {**fields, "tools": members, "type": str(kind)}
 
     @model_validator(mode="after")
     def _check_members(self) -> ClientTool:
-        if any(tool.kind not in {ToolKind.FUNCTION, ToolKind.CUSTOM} for tool in self.tools):
+        if any(tool.type not in {ToolKind.FUNCTION, ToolKind.CUSTOM} for tool in self.tools):
             raise ValueError("a namespace has tools of the types function and custom only")
         return self
 
     def to_specs(self) -> Iterator[ClientToolSpec]:
         """Yield the tools as the model gets them; none for what OpenAI would execute."""
-        if self.kind is ToolKind.FUNCTION:
+        if self.type == ToolKind.FUNCTION:
             schema = {"type": "object", "properties": {}, **self.parameters}
             yield ClientToolSpec(name=self.name, description=self.description, schema=schema)
-        elif self.kind is ToolKind.CUSTOM:
+        elif self.type == ToolKind.CUSTOM:
             described = "\n\n".join(filter(None, [self.description, self._described_format]))
             yield ClientToolSpec(name=self.name, description=described, schema=_TEXT_SCHEMA, is_custom=True)
         for tool in self.tools:
@@ -112,14 +110,15 @@ class ClientTool(LenientRequest):
         return f"The input must match this grammar ({self.format.syntax}):\n{self.format.definition}"
 
 
-def _to_kind(stated: object) -> ToolKind:
+def _to_kind(stated: str) -> ToolKind:
     """Return the kind of a tool with this type; raises ValueError."""
-    kind = stated if isinstance(stated, str) else ""
-    if kind in {ToolKind.FUNCTION, ToolKind.CUSTOM, ToolKind.NAMESPACE}:
-        return ToolKind(kind)
-    if kind in _LEFT_OUT or kind.startswith("web_search"):
+    if stated in {ToolKind.FUNCTION, ToolKind.CUSTOM, ToolKind.NAMESPACE}:
+        return ToolKind(stated)
+    if stated in _LEFT_OUT or stated.startswith("web_search"):
         return ToolKind.PROVIDED
-    raise ValueError(f"tools of the type {stated!r} are not supported: give functions or custom tools")
+    raise ValueError(
+        f"tools of the type {stated[:MAX_NAME]!r} are not supported: give functions or custom tools"
+    )
 
 
 ClientTools = Annotated[tuple[ClientTool, ...], Field(max_length=MAX_TOOLS)]
