@@ -107,13 +107,14 @@ class SandboxLocks:
             await self._release(label, hold)
 
     async def _acquire(self, label: str, *, exclusive: bool, timeout: float) -> _SandboxLock:
-        deadline = time.monotonic() + timeout
+        began = time.monotonic()
         while True:
             hold = self._locks.setdefault(label, _SandboxLock())
             if await self._try_acquire(label, hold, exclusive=exclusive):
                 return hold
             is_ours = hold.exclusive and not exclusive
-            if time.monotonic() >= deadline + is_ours * (OWN_PATIENCE - 1) * timeout:
+            patience = timeout * OWN_PATIENCE if is_ours else timeout
+            if time.monotonic() >= began + patience:
                 raise SandboxBusy
             await asyncio.sleep(POLL_SECONDS)
 

@@ -18,11 +18,11 @@ _MAX_DOUBLINGS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Failure:
-    """How often a sandbox could not be saved, and when it is due."""
+class _DueSnapshot:
+    """When a sandbox is to be saved, after how many failures."""
 
     request: SandboxRequest
-    count: int
+    failures: int
     due: datetime
 
 
@@ -34,31 +34,33 @@ class UnsavedSandboxes:
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
-        self._failures: dict[str, _Failure] = {}
+        self._due: dict[str, _DueSnapshot] = {}
         self.added = asyncio.Event()
 
     def add_used(self, request: SandboxRequest) -> None:
         """Make a sandbox due at once that was used since its last snapshot."""
-        self._failures[request.spec.label] = _Failure(request=request, count=0, due=self._clock())
+        self._due[request.spec.label] = _DueSnapshot(request=request, failures=0, due=self._clock())
         self.added.set()
 
     def begin(self, label: str) -> int:
         """Take a sandbox out while it is saved, so that a use meanwhile makes it due; return its failures."""
-        found = self._failures.pop(label, None)
-        return found.count if found else 0
+        found = self._due.pop(label, None)
+        return found.failures if found else 0
 
     def restore(self, request: SandboxRequest, failures: int) -> None:
         """Make a sandbox due again that could not be saved because it is in use."""
-        due = _Failure(request=request, count=failures, due=self._clock())
-        self._failures.setdefault(request.spec.label, due)
+        due = _DueSnapshot(request=request, failures=failures, due=self._clock())
+        self._due.setdefault(request.spec.label, due)
 
     def add(self, request: SandboxRequest, failures: int = 0) -> None:
         """Record that a snapshot could not be stored, after so many failures; a use since is due at once."""
-        if request.spec.label in self._failures:
+        if request.spec.label in self._due:
             return
         count = failures + 1
         delay = min(MAX_DELAY, FIRST_DELAY * 2 ** min(count - 1, _MAX_DOUBLINGS))
-        self._failures[request.spec.label] = _Failure(request=request, count=count, due=self._clock() + delay)
+        self._due[request.spec.label] = _DueSnapshot(
+            request=request, failures=count, due=self._clock() + delay
+        )
 
     def recover(self, request: SandboxRequest) -> None:
         """Make a sandbox due that an earlier process may not have saved."""
@@ -66,9 +68,9 @@ class UnsavedSandboxes:
 
     def discard(self, label: str) -> None:
         """Record that a sandbox has been saved, or is no more."""
-        self._failures.pop(label, None)
+        self._due.pop(label, None)
 
     def list_due(self) -> Sequence[SandboxRequest]:
         """Return the sandboxes whose delay is over."""
         now = self._clock()
-        return [one.request for one in self._failures.values() if one.due <= now]
+        return [one.request for one in self._due.values() if one.due <= now]

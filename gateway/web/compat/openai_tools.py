@@ -30,12 +30,12 @@ _TEXT_SCHEMA: Mapping[str, Any] = {
 
 
 class ToolKind(StrEnum):
-    """What a tool of a request is; `PROVIDED` ones are executed by OpenAI."""
+    """What a tool of a request is; `HOSTED` ones are executed by OpenAI."""
 
     FUNCTION = "function"
     CUSTOM = "custom"
     NAMESPACE = "namespace"
-    PROVIDED = "provided"
+    HOSTED = "hosted"
 
 
 class ToolFormat(LenientRequest):
@@ -72,7 +72,7 @@ class ClientTool(LenientRequest):
         if not isinstance(stated, str):
             return given
         kind = _to_kind(stated)
-        if kind is ToolKind.PROVIDED:
+        if kind is ToolKind.HOSTED:
             return {"type": stated, "name": stated}
         flat = _nested(given, kind)
         fields = {name: value for name, value in flat.items() if value is not None or name == "name"}
@@ -115,7 +115,7 @@ def _to_kind(stated: str) -> ToolKind:
     if stated in {ToolKind.FUNCTION, ToolKind.CUSTOM, ToolKind.NAMESPACE}:
         return ToolKind(stated)
     if stated in _LEFT_OUT or stated.startswith("web_search"):
-        return ToolKind.PROVIDED
+        return ToolKind.HOSTED
     raise ValueError(
         f"tools of the type {stated[:MAX_NAME]!r} are not supported: give functions or custom tools"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -137,13 +137,10 @@ def spec_of_network() -> SandboxSpec:
     )
 
 
-async def test_a_change_of_the_lists_cuts_what_they_no_longer_allow(
-    tmp_path: Path, hosts: PublicHosts
-) -> None:
-    """A longer list cuts nothing; a shorter one leaves only tunnels to what is still listed."""
-    go_on = asyncio.Event()
+def slow_answer(go_on: asyncio.Event) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+    """Return a handler whose answer ends once it may go on."""
 
-    async def answer_slowly(request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(b"begun")
@@ -151,10 +148,18 @@ async def test_a_change_of_the_lists_cuts_what_they_no_longer_allow(
         await response.write(b"-done")
         return response
 
+    return answer
+
+
+async def test_a_change_of_the_lists_cuts_what_they_no_longer_allow(
+    tmp_path: Path, hosts: PublicHosts
+) -> None:
+    """A longer list cuts nothing; a shorter one leaves only tunnels to what is still listed."""
+    go_on = asyncio.Event()
     wide = replace(spec_of_network(), allow_domains=(NAME, "other.example.org"))
     async with (
         directories(tmp_path, 1) as (mine,),
-        hosts.serve(answer_slowly),
+        hosts.serve(slow_answer(go_on)),
         hosts.sockets() as sockets,
     ):
         sockets.open(mine, replace(wide, allow_domains=(NAME,)))
@@ -185,18 +190,13 @@ async def test_a_shorter_list_cuts_no_plain_request_to_what_is_still_listed(
 ) -> None:
     """A download goes on, and a later request on the same connection is checked by the present list."""
     go_on = asyncio.Event()
-
-    async def answer_slowly(request: web.BaseRequest) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        await response.write(b"begun")
-        await go_on.wait()
-        await response.write(b"-done")
-        return response
-
     hosts.add("other.example.org")
     wide = replace(spec(), allow_domains=(NAME, "other.example.org"))
-    async with directories(tmp_path, 1) as (mine,), hosts.serve(answer_slowly), hosts.sockets() as sockets:
+    async with (
+        directories(tmp_path, 1) as (mine,),
+        hosts.serve(slow_answer(go_on)),
+        hosts.sockets() as sockets,
+    ):
         sockets.open(mine, wide)
         (reader, writer), idle = await connect(mine), await connect(mine)
         writer.write(ASK.replace(b"Connection: close\r\n", b""))
