@@ -50,6 +50,18 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
     assert slugify("`dovecote doctor`: [check](x.md) it!") == "dovecote-doctor-check-it"
 
 
+def repeated_entries(text: str) -> list[str]:
+    """Return the beginnings of list entries whose words are those of an earlier one, however wrapped."""
+    entries = [" ".join(one.split()) for one in re.findall(r"^- .+(?:\n  .+)*", text, re.MULTILINE)]
+    return [one[:60] for place, one in enumerate(entries) if one in entries[:place]]
+
+
+def test_the_changelog_says_everything_once() -> None:
+    """A merge that keeps both sides' lines leaves entries twice."""
+    assert repeated_entries((ROOT / "CHANGELOG.md").read_text()) == []
+    assert repeated_entries("- one two\n  three\n- other\n- one\n  two three\n") == ["- one two three"]
+
+
 def test_every_page_has_its_place_in_the_site() -> None:
     """The table of contents of mkdocs.yml names each page once, and no other."""
     listed = NAV.findall((ROOT / "mkdocs.yml").read_text())
