@@ -103,10 +103,12 @@ async def _last_exchange(tx: Transaction, conversation: Conversation) -> _Exchan
     entries = await effective_entries(tx, conversation.id)
     undone: list[str] = []
     for entry in reversed(entries):
-        undone.append(entry.turn or "")
         if entry.replaces:
-            return _Exchange(turns=tuple(undone), text="", is_summarised=True)
-        turn = await turns.get(tx.connection, conversation.account, entry.turn or "")
+            return _Exchange(turns=(*undone, entry.turn or ""), text="", is_summarised=True)
+        if entry.turn is None:  # what a client says of the time before the conversation
+            return None
+        undone.append(entry.turn)
+        turn = await turns.get(tx.connection, conversation.account, entry.turn)
         if turn is None or turn.trigger != "job":
             text = "" if turn is None else turn.input
             return _Exchange(turns=tuple(undone), text=text, is_summarised=False)

@@ -258,6 +258,15 @@ def images_of(body: dict[str, Any]) -> list[str]:
     return [part["image_url"]["url"] for part in parts if part.get("type") == "image_url"]
 
 
+def spoken(body: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return role and content of a request's messages, or the arguments of calls; no instructions."""
+    found = []
+    for message in body["messages"]:
+        calls = [call["function"]["arguments"] for call in message.get("tool_calls") or ()]
+        found.append((message["role"], calls or message["content"]))
+    return [one for one in found if one[0] not in {"system", "developer"}]
+
+
 def echo(body: dict[str, Any]) -> ScriptedTurn:
     """Play a simple model: `run: COMMAND` calls bash, a tool's result is repeated, other text comes back.
 

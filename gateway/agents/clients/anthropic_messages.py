@@ -107,9 +107,12 @@ def largest_output(model: str) -> int:
 
 
 def _messages(query: ModelQuery) -> list[dict[str, Any]]:
-    """Return a conversation as the API has it: roles take turns, and each message is a list of blocks."""
+    """Return a conversation as the API has it: roles take turns, and each message is a list of blocks.
+
+    Blocks of calls need `tools`, which an agent may not have any more.
+    """
     found: list[dict[str, Any]] = []
-    for message in query.messages:
+    for message in query.messages if query.tools else stored.calls_as_text(query.messages):
         role = "user" if message["kind"] == "request" else "assistant"
         blocks = [block for part in message["parts"] for block in _blocks(part)]
         if blocks and found and found[-1]["role"] == role:

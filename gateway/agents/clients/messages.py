@@ -7,7 +7,7 @@ fields that this gateway does not know stay as they are, and are not sent to mod
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NotRequired, Required, TypedDict, cast
 
 from delivery.database.clock import utc_now
@@ -259,6 +259,20 @@ def _close_calls(fixed: list[ChatMessage]) -> None:
         return
     parts = sorted([*fixed[-1]["parts"], *missing], key=lambda part: not is_result(part))
     fixed[-1] = with_parts(fixed[-1], parts)
+
+
+def calls_as_text(messages: Iterable[ChatMessage]) -> Iterator[ChatMessage]:
+    """Yield messages with text in place of calls and results, for a request that offers no tools."""
+    for message in messages:
+        yield with_parts(message, [_call_as_text(part) for part in message["parts"]])
+
+
+def _call_as_text(part: ChatPart) -> ChatPart:
+    if is_result(part):
+        return user_prompt(f"[{part['tool_name']} returned] {content_text(part)}")
+    if part["part_kind"] == "tool-call":
+        return {"part_kind": "text", "content": f"[called {part['tool_name']} {arguments_text(part)}]"}
+    return part
 
 
 def with_parts(message: ChatMessage, parts: Sequence[ChatPart]) -> ChatMessage:

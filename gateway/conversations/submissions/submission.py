@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.agents.history import HistoryEntry
+
 
 class SubmissionError(Exception):
     """The submission is refused; nothing was changed."""
@@ -43,6 +45,7 @@ class Submission:
     reads it before its next model request.
     `platform_id` is the message's id on its chat platform, `origin` says who wrote it in a room, `context`
     what was said before it, `request` what a client adds (`ClientRequest`), `traceparent` is its span.
+    `history` is what a client says of the time before a conversation without a name.
     """
 
     account: str
@@ -65,6 +68,7 @@ class Submission:
     context: Mapping[str, Any] | None = None
     request: Mapping[str, Any] | None = None
     traceparent: str | None = None
+    history: HistoryEntry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from delivery.deliveries import routes as delivery_store
 from delivery.deliveries.route import Route
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, new_id
+from gateway.agents.history import HistoryEntry, encode_entry
 from gateway.conversations.room_context import merge_contexts, take_carried
 from gateway.conversations.submissions import queue_policy
 from gateway.conversations.submissions.conversation_lookup import get_or_create_conversation
@@ -27,7 +28,7 @@ from gateway.conversations.submissions.submission import (
     UnknownTarget,
 )
 from gateway.conversations.titles import set_first_title
-from gateway.store.conversations import conversations, messages
+from gateway.store.conversations import conversations, histories, messages
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.messages import MessageRow
 from gateway.store.turn_state import QUEUE_LIMIT, QueueMode
@@ -85,6 +86,8 @@ class Submissions:
             if known is not None:
                 return known
             conversation = conversation or await get_or_create_conversation(tx, submission)
+            if submission.history is not None:
+                await _add_history(tx, conversation, submission.history)
             return await self.enqueue(tx, conversation, submission)
 
     async def get_or_create(self, account: str, name_or_id: str) -> Conversation | None:
@@ -271,6 +274,17 @@ class Submissions:
             received_event(submission, submitted),
             Event.now(EventType.TURN_QUEUED, submitted.conversation, queued, turn=submitted.turn),
         )
+
+
+async def _add_history(tx: Transaction, conversation: Conversation, entry: HistoryEntry) -> None:
+    """Store what the agent's first turn gets as its past."""
+    await histories.append(
+        tx.connection,
+        account=conversation.account,
+        conversation=conversation.id,
+        turn=None,
+        body=encode_entry(entry),
+    )
 
 
 def _queue_full(waiting: int, policy: QueuePolicy) -> QueueFull:

@@ -17,6 +17,7 @@ from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.rendering import ACCOUNT_DELETED, CONVERSATION_DELETED
 from delivery.errors import DeliveryError
 from gateway.agents.client_request import ClientRequest
+from gateway.agents.history import HistoryEntry
 from gateway.conversations.submissions.submission import Submission
 from gateway.store.conversations import conversations
 from gateway.store.turn_state import TurnState
@@ -124,9 +125,10 @@ async def ask(
     places: Sequence[str] = (),
     identity: RequestIdentity | None = None,
     request: ClientRequest | None = None,
+    history: HistoryEntry | None = None,
 ) -> SubmittedTurn:
     """Queue a turn; raises HttpProblem. `pointer` is the field of the request that has the files, and
-    `places` are the fields of the first files.
+    `places` are the fields of the first files. `history` is that of a new conversation.
 
     A request that repeats an earlier one gets its turn. `identity` replaces the one that its headers give.
     """
@@ -149,6 +151,7 @@ async def ask(
         notify=True,
         own_turn=request.changes_turn,
         request=request.to_json(),
+        history=history,
     )
     accepted = await turns.queue_turn(call, submission)
     if conversation is not None:
@@ -181,7 +184,7 @@ async def resume(
     results, said = last_tool_results(sent), last_user_messages(without_instructions(sent))
     if not results:
         return None
-    message = last_user_input(sent, standalone=False, pointer=pointer) if said else None
+    message = last_user_input(sent, pointer=pointer) if said else None
     if message is not None and not await are_awaited(call, results, message.text):
         return None
     answered = await answer_calls(call, sent, results, pointer=pointer, request=request, message=message)

@@ -30,7 +30,7 @@ from gateway.web.compat.ask import (
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls
 from gateway.web.compat.openai_files import uploaded_files
 from gateway.web.compat.openai_items import load_part, used_tokens
-from gateway.web.compat.openai_requests import ChatCompletionCreate, last_user_input
+from gateway.web.compat.openai_requests import ChatCompletionCreate, last_user_input, read_history
 from gateway.web.compat.request_identity import mark_answered
 from gateway.web.http.problems import HttpProblem, openai_error
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
@@ -128,7 +128,7 @@ async def _submit(call: ApiCall[ChatCompletionCreate, NoContent]) -> SubmittedTu
     request = body.client_request()
     if continued := await resume(call, body.messages, agent=body.model, pointer=pointer, request=request):
         return continued
-    given = last_user_input(body.messages, standalone=body.conversation is None, pointer=pointer)
+    given = last_user_input(body.messages, pointer=pointer)
     return await ask(
         call,
         agent=body.model,
@@ -138,6 +138,7 @@ async def _submit(call: ApiCall[ChatCompletionCreate, NoContent]) -> SubmittedTu
         pointer=pointer,
         places=given.places,
         request=request,
+        history=read_history(body.messages) if body.conversation is None else None,
     )
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
 
+from gateway.agents.client_history import EarlierCall, EarlierMessage
+from gateway.agents.client_request import CUSTOM_INPUT
 from gateway.conversations.submissions.queue_policy import MAX_INPUT
+from gateway.tools.external_tools import tool_name
 
 Text = Annotated[StrictStr, Field(max_length=MAX_INPUT)]
 InlineOrUrl = Annotated[StrictStr, Field(max_length=20_000_000)]
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
+MAX_CALL_FIELD = 200
 INSTRUCTION_ROLES = frozenset({"system", "developer"})
 
 
@@ -93,15 +97,39 @@ class InputContentPart(LenientRequest):
         return self.type in TEXT_PARTS or bool(self.text or self.url or (self.file and self.file.file_id))
 
 
+class InputCall(LenientRequest):
+    """A call of a tool that an earlier answer made; `name` is the tool's name in its `namespace`."""
+
+    id: Text = ""
+    name: Text = ""
+    namespace: Text = ""
+    arguments: str = ""
+    is_custom: bool = False
+
+    @property
+    def line(self) -> str:
+        """The call as a line of text."""
+        return f"[called {self.name} {self.arguments}]"[:MAX_INPUT]
+
+    def to_earlier(self) -> EarlierCall:
+        """Return the call as the model made it."""
+        name = f"{self.namespace}__{self.name}" if self.namespace else self.name
+        given = {CUSTOM_INPUT: self.arguments}
+        arguments = json.dumps(given, ensure_ascii=False) if self.is_custom else self.arguments
+        return EarlierCall(id=self.id, name=tool_name(name or "unnamed"), arguments=arguments)
+
+
 class InputMessage(LenientRequest):
     """A message or another item of the request; `call` is the call whose result a `tool` message has.
 
-    `reference` is the id of a message that the gateway has, in place of its text. `is_output`: it is the item
-    of a result. `item`: it is neither a message nor a reference, as the client gave it.
+    `calls` are those that an assistant's message makes. `reference` is the id of a message that the gateway
+    has, in place of its text. `is_output`: it is the item of a result. `item`: it is neither a message nor a
+    reference, as the client gave it.
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Text | tuple[InputContentPart, ...] | None = None
+    calls: tuple[InputCall, ...] = ()
     call: Annotated[StrictStr, Field(max_length=200)] | None = None
     reference: Annotated[StrictStr, Field(max_length=200)] | None = None
     is_output: bool = False
@@ -118,17 +146,35 @@ class InputMessage(LenientRequest):
 
     @property
     def text(self) -> str:
-        """The message's text."""
-        if isinstance(self.content, str):
-            return self.content
-        return "\n".join(part.text for part in self.content or () if part.text)
+        """The message's text, with a line for each call."""
+        said = [part.text for part in self.parts] if self.plain_text is None else [self.plain_text]
+        return "\n".join(filter(None, [*said, *self._call_lines]))
 
     @property
     def marked_text(self) -> str:
-        """The message's text, with a line in place of each image and file."""
-        if isinstance(self.content, str):
-            return self.content
-        return "\n".join(one for part in self.content or () if (one := part.text or part.mark))
+        """The text, with a line in place of each image and file too."""
+        return "\n".join(filter(None, [self._said, *self._call_lines]))
+
+    @property
+    def plain_text(self) -> str | None:
+        """The content if it is one text."""
+        return self.content if isinstance(self.content, str) else None
+
+    @property
+    def _said(self) -> str:
+        """What the message says, with a line in place of each image and file."""
+        shown = (part.text or part.mark for part in self.parts)
+        return "\n".join(filter(None, shown)) if self.plain_text is None else self.plain_text
+
+    @property
+    def _call_lines(self) -> Sequence[str]:
+        return [call.line for call in self.calls]
+
+    def to_earlier(self) -> EarlierMessage:
+        """Return the message as a part of the history, without images and files."""
+        role = self.role if self.role in ("assistant", "tool") else "user"
+        calls = tuple(call.to_earlier() for call in self.calls)
+        return EarlierMessage(role=role, text=self._said, calls=calls, call=self.call or "")
 
     @property
     def field(self) -> str:
@@ -142,29 +188,39 @@ class InputMessage(LenientRequest):
 
 
 def _message(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a message; calls of an assistant become text, so that an agent can read what was done."""
+    """Return a message, with the calls of an assistant."""
     calls = given.get("tool_calls")
     if given.get("role") == "function":
         return {"role": "assistant", "content": given.get("content")}
     if given.get("role") != "assistant" or not isinstance(calls, list):
-        return {**given, "call": given.get("tool_call_id")}
-    said = given.get("content")
-    if said is not None and not isinstance(said, str | list):
-        return given
-    functions = [call.get("function") for call in calls if isinstance(call, Mapping)]
-    lines = [_call_line(one) for one in functions if isinstance(one, Mapping)]
-    parts = [{"type": "text", "text": said}] if isinstance(said, str) else said or []
-    return {"role": "assistant", "content": [*parts, *({"type": "text", "text": line} for line in lines)]}
+        return {**given, "calls": (), "call": given.get("tool_call_id")}
+    made = [one for call in calls if isinstance(call, Mapping) for one in _nested_calls(call)]
+    return {"role": "assistant", "content": given.get("content"), "calls": made}
+
+
+def _nested_calls(call: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield a call of chat completions, whose tool is in a field that is named by its type."""
+    for kind in ("function", "custom"):
+        if isinstance(tool := call.get(kind), Mapping):
+            yield _read_call({**tool, "call_id": call.get("id")})
 
 
 def _call(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"role": "assistant", "content": _call_line(given)}
+    return {"role": "assistant", "content": None, "calls": [_read_call(given)]}
 
 
-def _call_line(function: Mapping[str, Any]) -> str:
-    arguments = function.get("arguments", function.get("input"))
-    shown = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return f"[called {function.get('name')} {shown}]"[:MAX_INPUT]
+def _read_call(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of a call; those of a wrong type become text."""
+    is_custom = "arguments" not in given and isinstance(given.get("input"), str)
+    named = {name: _as_text(given.get(name))[:MAX_CALL_FIELD] for name in ("name", "namespace")}
+    stated = given.get("arguments", given.get("input"))
+    arguments = stated if isinstance(stated, str) else json.dumps(stated, ensure_ascii=False)
+    id_ = _as_text(given.get("call_id"))[:MAX_CALL_FIELD]
+    return {**named, "id": id_, "arguments": arguments, "is_custom": is_custom}
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _output(given: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,7 +13,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
 
+from gateway.agents.client_history import to_history
 from gateway.agents.client_request import ClientRequest
+from gateway.agents.history import HistoryEntry
 from gateway.agents.port import OutputFormat
 from gateway.conversations.submissions.queue_policy import MAX_INPUT
 from gateway.records.fields import Name
@@ -33,8 +35,6 @@ MAX_METADATA = 16
 MAX_MESSAGES = 5000
 InputMessages = Annotated[tuple[InputMessage, ...], Field(min_length=1, max_length=MAX_MESSAGES)]
 
-MAX_QUOTED = 4000
-"""Characters of an earlier message in a quotation that has to be shortened."""
 Metadata = Annotated[
     dict[Annotated[StrictStr, Field(max_length=64)], Annotated[StrictStr, Field(max_length=512)]],
     Field(max_length=MAX_METADATA),
@@ -134,7 +134,7 @@ class ChatCompletionCreate(ToolRequest):
     """A chat completion request; `model` is the agent's name.
 
     `conversation` is an extension: an id or a name of the caller's, in which the agent remembers. Without it
-    each request is a new conversation, and the agent gets its earlier messages as a quotation.
+    each request is a new conversation, whose history are its earlier messages.
     """
 
     model: Name
@@ -219,10 +219,10 @@ class ResponseCreate(ToolRequest):
         echo = {name: value for name, value in stated.items() if value}
         return _client_request(self, self.messages, output, instructions=self.instructions, echo=echo)
 
-    def user_input(self, messages: Sequence[InputMessage]) -> UserInput:
-        """Return the last user input of the request's messages; raises HttpProblem."""
-        alone = self.conversation is None and self.previous_response_id is None
-        return last_user_input(messages, standalone=alone, pointer="/input")
+    @property
+    def is_standalone(self) -> bool:
+        """Whether the request continues no conversation."""
+        return self.conversation is None and self.previous_response_id is None
 
 
 def _client_request(
@@ -258,21 +258,14 @@ class UserInput(PartFiles):
     text: str
 
 
-def last_user_input(
-    messages: Sequence[InputMessage], *, standalone: bool, pointer: str, has_files: bool = False
-) -> UserInput:
+def last_user_input(messages: Sequence[InputMessage], *, pointer: str, has_files: bool = False) -> UserInput:
     """Return the last user input with its files; raises HttpProblem when it is empty.
 
-    `standalone`: the agent has nothing earlier, so earlier messages are quoted first, shortened if need be.
     System messages are instructions and no input. `pointer` is the field of the messages. `has_files`: files
     are attached, so text may be empty.
     """
-    spoken = without_instructions(messages)
-    now = last_user_messages(spoken)
-    before = spoken[: len(spoken) - len(now)] if standalone else ()
+    now = last_user_messages(without_instructions(messages))
     text = "\n\n".join(message.text for message in now if message.text)
-    if quoted := _quote(before, room=MAX_INPUT - len(text) - len("\n\n")):
-        text = f"{quoted}\n\n{text}"
     found = read_files(placed_parts(messages, now, pointer))
     if not now or not (has_files or found.count or any(message.text for message in now)):
         raise invalid([Fault(pointer=pointer, detail="the last message must be a user's with text")])
@@ -280,6 +273,13 @@ def last_user_input(
         raise invalid([Fault(pointer=pointer, detail=f"at most {MAX_INPUT} characters in all")])
     check_file_count([found], pointer)
     return UserInput(text=text or "(a file)", files=found.files, places=found.places, uploads=found.uploads)
+
+
+def read_history(messages: Sequence[InputMessage]) -> HistoryEntry | None:
+    """Return what a request says before its last user input, for an agent that has nothing earlier."""
+    spoken = without_instructions(messages)
+    before = spoken[: len(spoken) - len(last_user_messages(spoken))]
+    return to_history([message.to_earlier() for message in before])
 
 
 def last_user_messages(messages: Sequence[InputMessage]) -> Sequence[InputMessage]:
@@ -303,44 +303,3 @@ def _last(messages: Sequence[InputMessage], role: str) -> Sequence[InputMessage]
     while first and messages[first - 1].role == role:
         first -= 1
     return messages[first:]
-
-
-def _quote(messages: Sequence[InputMessage], *, room: int) -> str:
-    """Return earlier messages with `> ` before each line, so that no line is taken for a command.
-
-    If they have more than `room` characters, long ones are cut, and then the oldest are left out.
-    """
-    said = [f"{message.role}: {message.marked_text}" for message in messages if message.marked_text]
-    whole = "\n".join(map(_quote_lines, said))
-    return whole if len(whole) <= room else _quote_newest(said, room)
-
-
-def _quote_newest(said: Sequence[str], room: int) -> str:
-    """Return the newest of some texts as quotations, with a line about those that are left out."""
-    kept, left = list[str](), room - len(_left_out(len(said)))
-    if left < 0:
-        return ""
-    for text in reversed(said):
-        quoted = _quote_lines(_cut_middle(text))
-        left -= len(quoted) + 1
-        if left < 0:
-            break
-        kept.append(quoted)
-    missing = len(said) - len(kept)
-    return "\n".join([*([_left_out(missing)] if missing else []), *reversed(kept)])
-
-
-def _left_out(count: int) -> str:
-    return f"> ({count} earlier messages are left out)"
-
-
-def _cut_middle(text: str) -> str:
-    """Return a text with its beginning and its end, if it is too long for a quotation."""
-    if len(text) <= MAX_QUOTED:
-        return text
-    end = MAX_QUOTED // 4
-    return f"{text[: MAX_QUOTED - end]}\n({len(text) - MAX_QUOTED} characters are left out)\n{text[-end:]}"
-
-
-def _quote_lines(text: str) -> str:
-    return "\n".join(f"> {line}" for line in text.splitlines())

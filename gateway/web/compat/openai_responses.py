@@ -38,7 +38,12 @@ from gateway.web.compat.openai_chat import finish_reason, render_error
 from gateway.web.compat.openai_files import uploaded_files
 from gateway.web.compat.openai_items import ResponseEncoder, load_part, user_item, with_referenced
 from gateway.web.compat.openai_messages import LenientRequest
-from gateway.web.compat.openai_requests import InputTokensCreate, ResponseCreate
+from gateway.web.compat.openai_requests import (
+    InputTokensCreate,
+    ResponseCreate,
+    last_user_input,
+    read_history,
+)
 from gateway.web.compat.request_identity import mark_answered
 from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
@@ -171,7 +176,7 @@ async def _submit(call: ApiCall[ResponseCreate, NoContent]) -> SubmittedTurn:
     request = body.client_request()
     if continued := await resume(call, sent, agent=body.model, pointer=pointer, request=request):
         return continued
-    given = body.user_input(sent)
+    given = last_user_input(sent, pointer=pointer)
     return await ask(
         call,
         agent=body.model,
@@ -181,6 +186,7 @@ async def _submit(call: ApiCall[ResponseCreate, NoContent]) -> SubmittedTurn:
         pointer=pointer,
         places=given.places,
         request=request,
+        history=read_history(sent) if body.is_standalone else None,
     )
 
 

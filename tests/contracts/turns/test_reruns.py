@@ -13,13 +13,14 @@ from delivery.events import outbox
 from delivery.events.event import Event, EventType
 from gateway.agents.history import HistoryEntry
 from gateway.agents.port import Agent, AgentEvent, Finished, MessageCompleted, Tools, TurnInput
+from gateway.conversations.submissions.submission import Submission
 from gateway.conversations.submissions.submissions import Submissions
 from gateway.store.conversations import conversations, handover
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import branches, turns
 from gateway.store.turns.branches import Branch
 from gateway.store.turns.turns import Turn
-from gateway.turns.branching import BUSY, CannotRerun, rerun_turn, undo_last_exchange
+from gateway.turns.branching import BUSY, NOTHING, CannotRerun, rerun_turn, undo_last_exchange
 from turn_worker import TurnWorkerHarness, open_turn_worker
 
 
@@ -147,3 +148,28 @@ async def test_messages_that_cannot_run_again_are_refused(talk: RerunHarness) ->
     with pytest.raises(CannotRerun, match="a person handles"):
         await talk.queue(three, "edited")
     assert await talk.branches() == []
+
+
+async def test_a_history_that_came_with_the_first_message_stays(talk: RerunHarness) -> None:
+    """That message can be run again and taken back; then there is nothing more to take back."""
+    transactions, agent = talk.harness.transactions, talk.harness.agent
+    submission = Submission(
+        account=agent.account,
+        text="one",
+        asker="key_1",
+        agent=agent.name,
+        history=HistoryEntry(messages=({"text": "before"},)),
+    )
+    submitted = await Submissions(transactions).submit(submission)
+    talk.harness.conversation = submitted.conversation
+    async with talk.harness.database.read() as connection:
+        first = await turns.get(connection, agent.account, submitted.turn)
+    assert first is not None
+    await talk.finish(first)
+    await talk.rerun(first, "uno")
+    await talk.ask("two")
+    assert talk.agent.known == [["before"], ["before"], ["before", "uno"]]
+    undone = [await talk.undo() for _ in range(3)]
+    assert [text.partition(":")[0] for text in undone] == ["Taken back", "Taken back", NOTHING]
+    await talk.ask("three")
+    assert talk.agent.known[-1] == ["before"]

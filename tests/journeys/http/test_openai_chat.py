@@ -17,7 +17,7 @@ from openai.types.responses import ResponseIncompleteEvent
 
 from api_server import ApiClient
 from gateway_process import GatewayProcess, gateway
-from openai_server import OpenAIServer, echo
+from openai_server import OpenAIServer, echo, spoken
 
 PIXEL = base64.b64encode(
     bytes.fromhex("89504e470d0a1a0a0000000d4948445200000001000000010804000000b51c0c02")
@@ -196,9 +196,8 @@ async def test_earlier_messages_reach_a_model_without_a_conversation(
         user("which number?"),
     ]
     await openai_gateway.client.chat.completions.create(model="default", messages=said)
-    reported = str(openai_gateway.model.bodies[-1]["messages"][-1]["content"])
-    assert "> user: the number is 7" in reported
-    assert reported.endswith("which number?")
+    sent = [("user", "the number is 7"), ("assistant", "noted"), ("user", "which number?")]
+    assert spoken(openai_gateway.model.bodies[-1]) == sent
     for text in ("the number is 8", "which one?"):
         await openai_gateway.client.chat.completions.create(
             model="default", messages=[*said[:2], user(text)], extra_body={"conversation": "kept"}

@@ -15,7 +15,7 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 
 from gateway_process import GatewayProcess, gateway
-from openai_server import OpenAIServer, echo
+from openai_server import OpenAIServer, echo, spoken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +206,7 @@ async def test_a_conversation_has_metadata_and_items(responses_gateway: Response
 async def test_images_and_files_of_earlier_messages_leave_a_line(
     responses_gateway: ResponsesGateway,
 ) -> None:
-    """It is in added items and in quoted messages, which are not lost if they have no text."""
+    """It is in added items and in histories, so that messages without a text are not lost."""
     parts: list[Any] = [
         {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="},
         {"type": "input_file", "filename": "plan.pdf", "file_data": "data:application/pdf;base64,JVBERi0="},
@@ -224,8 +224,9 @@ async def test_images_and_files_of_earlier_messages_leave_a_line(
     await client.responses.create(model="default", input="well?", conversation=made.id)
     assert all(line in str(model.bodies[-1]["messages"][-1]["content"]) for line in lines)
     await client.responses.create(model="default", input=[*earlier, {"role": "user", "content": "well?"}])
-    asked = str(model.bodies[-1]["messages"][-1]["content"])
-    assert "> user: (an image)\n> user: and this\n> (a file: plan.pdf)\n> assistant: seen" in asked
+    asked = spoken(model.bodies[-1])
+    roles = ("user", "user", "assistant", "user")
+    assert asked == list(zip(roles, [*lines, "well?"], strict=True))
 
 
 async def test_single_items_are_shown_and_deleted_until_a_turn_has_them(
@@ -298,7 +299,9 @@ async def test_a_form_of_many_fields_is_refused(responses_gateway: ResponsesGate
         assert answer.status == 413, await answer.text()
 
 
-async def test_a_message_that_is_given_by_its_id_is_quoted(responses_gateway: ResponsesGateway) -> None:
+async def test_a_message_that_is_given_by_its_id_is_in_the_history(
+    responses_gateway: ResponsesGateway,
+) -> None:
     """The AI SDK gives earlier answers as references; unknown ones are ignored."""
     create: Any = responses_gateway.client.responses.create
     first = await create(model="default", input="hello")
@@ -309,8 +312,8 @@ async def test_a_message_that_is_given_by_its_id_is_quoted(responses_gateway: Re
         {"role": "user", "content": "and now?"},
     ]
     await create(model="default", input=again)
-    sent = str(responses_gateway.model.bodies[-1]["messages"][-1]["content"])
-    assert sent == "> user: hello\n> assistant: echo: hello\n\nand now?"
+    sent = spoken(responses_gateway.model.bodies[-1])
+    assert sent == [("user", "hello"), ("assistant", "echo: hello"), ("user", "and now?")]
 
 
 async def test_what_cannot_be_is_refused(responses_gateway: ResponsesGateway) -> None:

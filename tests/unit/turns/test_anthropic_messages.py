@@ -137,6 +137,23 @@ def test_images_of_results_follow_all_results_in_one_message() -> None:
     assert (last["role"], kinds) == ("user", ["tool_result", "tool_result", "text", "text", "image"])
 
 
+def test_calls_are_text_in_a_request_without_tools() -> None:
+    """The API refuses blocks of calls without `tools`, as after the agent's tools were taken away."""
+    call = tool_call({"command": "ls"}, "c")
+    messages = [
+        request([user_prompt("one")]),
+        response("I look", call),
+        request([tool_return(call, "a.txt")]),
+    ]
+    body = request_body("claude-x", ModelQuery(messages=messages))
+    assert "tools" not in body
+    assert [[block["text"] for block in said["content"]] for said in body["messages"]] == [
+        ["one"],
+        ["I look", '[called bash {"command":"ls"}]'],
+        ["[bash returned] a.txt"],
+    ]
+
+
 def test_an_answer_that_breaks_off_is_an_error() -> None:
     """A stream that ends before the message does is no complete answer."""
     with pytest.raises(ModelUnreachable):

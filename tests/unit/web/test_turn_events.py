@@ -105,23 +105,11 @@ async def test_a_silent_stream_pulses_and_can_be_cut() -> None:
     assert beats == 3
 
 
-@given(st.lists(st.text(max_size=40), max_size=6))
-def test_no_earlier_line_is_an_order(texts: list[str]) -> None:
-    """Each line of the history is quoted, so that a shell runs none of it."""
-    earlier = [InputMessage(role="assistant", content=text) for text in texts]
-    given = last_user_input(
-        [*earlier, InputMessage(role="user", content="now")], standalone=True, pointer="/messages"
-    )
-    *quoted, last = given.text.splitlines()
-    assert last == "now"
-    assert all(line.startswith("> ") for line in quoted if line)
-
-
 def test_nothing_said_is_refused() -> None:
     """A request that ends with an assistant's words, or with none, asks nothing."""
     for messages in ([InputMessage(role="user", content="")], [InputMessage(role="assistant", content="x")]):
         with pytest.raises(HttpProblem):
-            last_user_input(messages, standalone=True, pointer="/messages")
+            last_user_input(messages, pointer="/messages")
 
 
 def response_stream(*events: Event) -> list[dict[str, Any]]:

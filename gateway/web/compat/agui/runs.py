@@ -81,7 +81,7 @@ async def _start(call: ApiCall[RunAgentInput, AgentQuery]) -> tuple[str, AsyncGe
         continued = await resume(call, inputs, agent=agent, pointer="/messages", request=request)
         if continued is not None:
             return continued.turn, turn_events(call, continued)
-    given = last_user_input(inputs, standalone=False, pointer="/messages", has_files=bool(files))
+    given = last_user_input(inputs, pointer="/messages", has_files=bool(files))
     approvals = await ask(
         call,
         agent=call.query.agent,

@@ -39,7 +39,7 @@ HEADERS = {VERSION_HEADER: "v1"}
 async def start_stream(call: ApiCall[UiChatCreate, NoContent]) -> web.StreamResponse:
     """Answer the chat's last message, and stream the answer; the same message again joins its turn."""
     body, inputs = call.body, call.body.inputs
-    given = last_user_input(inputs, standalone=False, pointer="/messages")
+    given = last_user_input(inputs, pointer="/messages")
     submitted = await ask(
         call,
         agent=call.path["id"],
