@@ -85,7 +85,12 @@ class _Messages:
             self._ask(stored.user_prompt(f"{result}{message.text}"))
 
     def _ask(self, part: ChatPart) -> None:
-        self.found.append(stored.request([part]))
+        """Add a part of a request; what a person says in several messages is one, as in the turn before."""
+        before = self.found[-1]["parts"][-1] if self.found else part
+        if before is not part and before["part_kind"] == part["part_kind"] == "user-prompt":
+            before["content"] += f"\n\n{part['content']}"
+        else:
+            self.found.append(stored.request([part]))
 
     def _answer(self, message: EarlierMessage) -> None:
         """Add what the agent said and called; calls of one response may be messages of their own."""

@@ -49,13 +49,14 @@ def result(id_: str, output: str) -> dict[str, Any]:
 
 
 def test_each_message_keeps_its_role() -> None:
-    """System messages are instructions; the question is not a part of the history."""
+    """Those of a person in a row are one; system messages are instructions, and the question is not in it."""
     said = history(
         {"role": "system", "content": "be kind"},
         {"role": "user", "content": "hello"},
+        {"role": "user", "content": "you"},
         {"role": "assistant", "content": [{"type": "output_text", "text": "hi"}]},
     )
-    assert shown(said) == [("request", ["hello"]), ("response", ["hi"])]
+    assert shown(said) == [("request", ["hello\n\nyou"]), ("response", ["hi"])]
 
 
 def test_a_first_question_has_no_history() -> None:
@@ -116,7 +117,7 @@ def test_long_messages_of_a_long_history_are_cut() -> None:
     """Their beginning and end stay, with the number of characters between; arguments stay an object."""
     texts = [{"role": "user", "content": f"[{'x' * 20_000}]"} for _ in range(20)]
     said = history({"role": "user", "content": "first"}, *texts, call("c", "write", '"' + "y" * 9000 + '"'))
-    prompts = [part["content"] for part in said[0]["parts"]]
+    prompts = said[0]["parts"][0]["content"].split("\n\n")
     assert prompts[0] == "first"
     assert prompts[1].startswith("[xxx")
     assert prompts[1].endswith("xx]")
@@ -129,9 +130,9 @@ def test_the_oldest_messages_of_a_history_without_end_are_left_out() -> None:
     """It is as long as it may be, and says how many messages are missing."""
     roles = ("user", "assistant")
     said = history(*({"role": roles[one % 2], "content": f"{one} {'x' * 3000}"} for one in range(1000)))
-    (notice, *_), *_ = texts = [[part["content"] for part in message["parts"]] for message in said]
+    texts = [part["content"] for message in said for part in message["parts"]]
+    notice, *kept = "\n\n".join(texts).split("\n\n")
     missing = int(notice.removeprefix("(").partition(" ")[0])
-    kept = [text for inner in texts for text in inner][1:]
     assert [text.split()[0] for text in kept] == [str(number) for number in range(missing, 1000)]
     assert MAX_HISTORY - 3100 < sum(map(len, kept)) <= MAX_HISTORY
 
