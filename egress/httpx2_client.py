@@ -21,6 +21,9 @@ from egress.guard import EgressGuard
 from egress.policy import EgressRefused, refusal
 from egress.urls import Origin
 
+GuardedClient = httpx2.AsyncClient
+"""What `open_httpx2_client` returns."""
+
 CONNECT_SECONDS = 10.0
 MAX_CONNECTIONS = 8
 _REDIRECTS = range(300, 400)

@@ -31,7 +31,7 @@ EXEMPT = {
     "gateway/maintenance/workspace_sync.py: run": "starts _run_regularly, which logs every error",
     "gateway/sign_in/token_revocation.py: run": "starts _work, which logs every error",
     "gateway/tools/live_output.py: _publish_regularly": "ends with its call, which drops the error",
-    "gateway/tools/mcp/http_server.py: _hold": "those who use the connection get its error",
+    "gateway/tools/mcp/http_connection.py: _hold": "those who use the connection get its error",
     "gateway/tools/mcp/oauth_flow.py: _send": "the sign-in that waits for it gets its error",
     "gateway/turns/bounds.py: run": "waits for an event only; the other run has its attempt get the error",
     "gateway/turns/deltas.py: _send_regularly": "ends with its turn, which drops the error",

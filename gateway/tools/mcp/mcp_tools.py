@@ -122,7 +122,11 @@ class McpTools:
             )
             opened = {
                 name: _OpenServer(
-                    name, configs[name], server, partial(self._lists.pop, sign_ins.list_key(name), None)
+                    name,
+                    configs[name],
+                    server,
+                    discard=partial(self._lists.pop, sign_ins.list_key(name), None),
+                    require=partial(sign_ins.require, name),
                 )
                 for name, server in servers.items()
             }
@@ -274,12 +278,13 @@ class _MissingLibrary(McpServer):
 
 @dataclass(frozen=True, slots=True)
 class _OpenServer:
-    """A server of a turn. `discard` drops the list that later turns would use."""
+    """A server of a turn. `discard` drops the list that later turns would use, `require` has people asked."""
 
     name: str
     config: McpServerConfig
     server: McpServer
     discard: Callable[[], object]
+    require: Callable[[str], str]
 
     def readable(self) -> ReadableServer:
         """Return it for the tools that read."""
@@ -345,6 +350,8 @@ def _to_tool(offered: str, spec: McpToolSpec, opened: _OpenServer, offer: McpOff
         try:
             async with asyncio.timeout(config.timeout + 1.0):
                 result = await opened.server.call_tool(context, spec.name, args)
+        except McpSignInRequired as error:
+            return failed_result(opened.require(str(error)), may_have_run=error.may_have_run)
         except McpUnavailable as error:
             return failed_result(str(error), may_have_run=error.may_have_run)
         except TimeoutError:

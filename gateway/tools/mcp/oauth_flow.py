@@ -24,7 +24,7 @@ from mcp.shared.auth import (
     OAuthToken,
     ProtectedResourceMetadata,
 )
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from yarl import URL
 
 from egress.guard import EgressGuard
@@ -84,6 +84,23 @@ class _MemoryStorage(TokenStorage):
         self.client = client_info
 
 
+class _ClientMetadata(OAuthClientMetadata):
+    """What the gateway registers: the scope is that of the settings, or else the server's usual one and more.
+
+    The client sets the scope after it has read the server's metadata, and then registers itself with it.
+    """
+
+    fixed_scope: str | None = Field(default=None, exclude=True)
+    more_scope: str = Field(default="", exclude=True)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a value; that of the scope is completed."""
+        if name == "scope":
+            asked = dict.fromkeys(f"{value or ''} {self.more_scope}".split())
+            value = self.fixed_scope or " ".join(asked) or None
+        super().__setattr__(name, value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationCode:
     """What the authorization server sends back with the browser, and the verifier of the attempt."""
@@ -113,15 +130,16 @@ class OAuthFlow:
     redirect_uri: str
     client: Mapping[str, Any] | None = None
 
-    async def authorize(self, attempt: SignInAttempt) -> tuple[str, Mapping[str, Any]]:
-        """Return the URL for a person's browser, and the client; raises SignInUnavailable."""
-        storage = self._storage()
-        url, status = await self._until_redirect(storage, None)
+    async def authorize(self, attempt: SignInAttempt, *, scope: str = "") -> tuple[str, Mapping[str, Any]]:
+        """Return the URL for a person's browser, and the client; raises SignInUnavailable.
+
+        `scope` is asked for beside the server's usual one, unless the settings name the scope.
+        """
+        storage = self._storage(scope)
+        url, status = await self._until_redirect(storage, None, scope)
         if url is None or storage.client is None:
             raise SignInUnavailable(f"the MCP server asks for no sign-in: it answers with status {status}")
         theirs = URL(url).update_query(state=attempt.state, code_challenge=attempt.code_challenge)
-        if self.config.oauth is not None and self.config.oauth.scope is not None:
-            theirs = theirs.update_query(scope=self.config.oauth.scope)
         return str(theirs), storage.client.model_dump(mode="json", exclude_none=True)
 
     async def exchange(self, fetched: AuthorizationCode) -> SignInGrant:
@@ -150,7 +168,7 @@ class OAuthFlow:
         raise GrantRefused("the authorization server does not renew the token")
 
     async def _until_redirect(
-        self, storage: _MemoryStorage, grant: SignInGrant | None
+        self, storage: _MemoryStorage, grant: SignInGrant | None, scope: str = ""
     ) -> tuple[str | None, int]:
         """Send a request until the client wants a browser; return its URL, or None and a status."""
         wanted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -162,7 +180,7 @@ class OAuthFlow:
             await asyncio.Event().wait()
             raise AssertionError
 
-        provider = OAuthClientProvider(self._address, self._metadata(), storage, redirect, wait_forever)
+        provider = OAuthClientProvider(self._address, self._metadata(scope), storage, redirect, wait_forever)
         if grant is not None:
             _restore(provider, grant)
         sending = asyncio.create_task(self._send(provider))
@@ -203,20 +221,25 @@ class OAuthFlow:
     def _address(self) -> str:
         return self.config.url or ""
 
-    def _metadata(self) -> OAuthClientMetadata:
-        return OAuthClientMetadata.model_validate(
+    def _metadata(self, scope: str = "") -> OAuthClientMetadata:
+        oauth = self.config.oauth
+        return _ClientMetadata.model_validate(
             {
+                "fixed_scope": oauth.scope if oauth is not None else None,
+                "more_scope": scope,
                 "client_name": CLIENT_TITLE,
                 "redirect_uris": [self.redirect_uri],
                 "application_type": "web",
             }
         )
 
-    def _storage(self) -> _MemoryStorage:
-        """Return the client that the settings name, or else the one that was registered."""
+    def _storage(self, scope: str = "") -> _MemoryStorage:
+        """Return the client that the settings name, or else the one that was registered for these scopes."""
         oauth = self.config.oauth
         if oauth is None or oauth.client_id is None:
-            return _MemoryStorage(client=_client(self.client) if self.client else None)
+            registered = str((self.client or {}).get("scope", "")).split()
+            is_usable = self.client is not None and set(scope.split()) <= set(registered)
+            return _MemoryStorage(client=_client(self.client) if self.client and is_usable else None)
         secret = oauth.client_secret
         named = {
             "client_id": oauth.client_id,

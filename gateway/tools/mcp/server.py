@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from gateway.tools.tool import ToolContext
-
-Tokens = Callable[[str | None], Awaitable[str | None]]
-"""Returns the person's token, another one than the given, which the server refuses; None: there is none.
-
-An empty text: the server refuses a request without a token.
-"""
 
 CLIENT_NAME = "dovecote"
 CLIENT_VERSION = "1"
@@ -32,7 +26,38 @@ class McpUnavailable(Exception):
 
 
 class McpSignInRequired(McpUnavailable):
-    """The server answers 401: the person who asks has to sign in."""
+    """The server refuses the request until the person who asks signs in, perhaps once more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Challenge:
+    """Why a server refuses a request, and the scope that it requires (RFC 6750); empty without a reason."""
+
+    error: str = ""
+    scope: str = ""
+
+    @property
+    def note(self) -> str:
+        """The scope as the end of a sentence."""
+        return f": it requires the scope {self.scope!r}" if self.scope else ""
+
+
+class Tokens(Protocol):
+    """The tokens of the person who asks, at one server."""
+
+    @abstractmethod
+    async def get(self, refused: str | None) -> str | None:
+        """Return the present token, another one than the refused; None if there is none.
+
+        An empty text: the server refuses a request without a token. Raises SignInUnavailable.
+        """
+
+    @abstractmethod
+    def require(self, scope: str) -> None:
+        """Note that the present token does not suffice, and which scope (RFC 6749) the server requires.
+
+        Raises nothing.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

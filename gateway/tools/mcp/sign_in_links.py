@@ -43,6 +43,9 @@ PAGE_PATH = "/sign-in/mcp"
 SIGNED_IN = "signed in"
 """The answer to a question that asked for a sign-in."""
 
+SCOPE = "scope"
+"""The argument of the question that names the scope which a server requires beyond those of the token."""
+
 UNUSED_SECONDS = 60.0
 """Seconds between two searches for sign-ins at servers that were removed."""
 
@@ -119,12 +122,17 @@ class SignInLinks:
         client = await self.sign_ins.registered_client(found.agent.id, found.server)
         flow = self.sign_ins.flow(found.config, self.records.guard_of(found.agent), client)
         try:
-            url, used = await flow.authorize(begun)
+            url, used = await flow.authorize(begun, scope=await self._scope(found))
         except (SignInUnavailable, GrantRefused) as error:
             self._fail(found, error)
         if used != client:
             await self.sign_ins.save_client(found.agent.id, found.server, found.config.url or "", used)
         return f"{begun.cookie}{_SEPARATOR}{ticket}", url
+
+    async def _scope(self, found: OpenSignIn) -> str:
+        """Return the scopes to ask for beside the server's usual ones; empty unless it requires more."""
+        wanted = str(found.approval.args.get(SCOPE, ""))
+        return f"{await self.sign_ins.granted_scope(found.key)} {wanted}" if wanted else ""
 
     async def finish(self, cookie: str, answer: Mapping[str, str]) -> OpenSignIn:
         """Store the tokens for the code in an answer, and let the turn go on; raises SignInNotPossible."""

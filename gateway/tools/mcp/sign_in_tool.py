@@ -9,7 +9,7 @@ from typing import Any
 from gateway.agents.port import PendingToolCall, ToolResult, ToolSpec
 from gateway.conversations.questions import SIGN_IN
 from gateway.tools.approval_rules import never_needs_approval
-from gateway.tools.mcp.sign_in_links import SignInLinks
+from gateway.tools.mcp.sign_in_links import SCOPE, SIGNED_IN, SignInLinks
 from gateway.tools.mcp.sign_ins import SignInPlace
 from gateway.tools.tool import Tool, ToolContext, fixed
 
@@ -24,9 +24,10 @@ def sign_in_tool(
     place: SignInPlace,
     links: SignInLinks,
     is_required: Callable[[], bool],
+    scope: Callable[[], str],
     token: Token,
 ) -> Tool:
-    """Return the tool for a server."""
+    """Return the tool for a server. `scope` is what it requires beyond the person's present token."""
     spec = ToolSpec(
         name=name,
         description=(
@@ -38,7 +39,9 @@ def sign_in_tool(
 
     async def run(context: ToolContext, _args: Mapping[str, Any], _key: str) -> ToolResult:
         if await token() is not None:
-            return ToolResult(ok=True, content=f"The person is signed in to {server}. Its tools can be used.")
+            answered = "" if context.answer in (None, SIGNED_IN) else f" The person answers: {context.answer}"
+            content = f"The person is signed in to {server}. Its tools can be used.{answered}"
+            return ToolResult(ok=True, content=content)
         if context.answer is None and not is_required():
             return ToolResult(
                 ok=False, content=f"{server} has required no sign-in: use its tools without one"
@@ -54,16 +57,25 @@ def sign_in_tool(
         idempotent=True,
         asks_person=True,
         uses_workspace=False,
-        as_question=lambda context, call: _question(context, call, server, place, links),
+        as_question=lambda context, call: _question(
+            context, call, server=server, place=place, links=links, scope=scope()
+        ),
     )
 
 
 def _question(
-    context: ToolContext, call: PendingToolCall, server: str, place: SignInPlace, links: SignInLinks
+    context: ToolContext,
+    call: PendingToolCall,
+    *,
+    server: str,
+    place: SignInPlace,
+    links: SignInLinks,
+    scope: str,
 ) -> PendingToolCall:
     """Return the call as the question that people see; only a private one has the link."""
     turn = context.turn
     args: dict[str, Any] = {"server": server, "agent": turn.agent, "person": place.person}
+    args |= {SCOPE: scope} if scope else {}
     if place.is_private:
         args["url"] = links.link(turn.account, turn.id, call.id)
         args["question"] = f"Please sign in to {server}, so that I can use it for you: {args['url']}"

@@ -254,6 +254,11 @@ class McpSignIns:
             return None
         return found.client
 
+    async def granted_scope(self, key: SignInKey) -> str:
+        """Return the scope of a person's token; empty without a token, or if the server named none."""
+        found = self._open(key, await self._sealed(key))
+        return str(found.tokens.get("scope") or "") if found is not None else ""
+
     async def save_client(self, agent: str, server: str, address: str, client: Mapping[str, Any]) -> None:
         """Store the client that was registered for a server."""
         key = SignInKey(agent=agent, server=server, person=NO_PERSON)

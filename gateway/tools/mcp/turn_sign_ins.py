@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from egress.guard import EgressGuard
 from gateway.records.tools.mcp_servers import McpServerConfig
@@ -34,6 +35,8 @@ class TurnSignIns:
     """The servers at which the person had signed in when the turn's attempt began."""
     required: set[str] = field(default_factory=set)
     """The servers that refused a request of this turn because the person has not signed in."""
+    scopes: dict[str, str] = field(default_factory=dict)
+    """The scope that a server requires for a request that it refused, if it names one."""
     unsigned: set[str] = field(default_factory=set)
     """The servers at which the person has not signed in; most require no sign-in, some for calls alone."""
 
@@ -41,9 +44,10 @@ class TurnSignIns:
         """Return the person's tokens at a server; None if no person can sign in there."""
         if self.links is None or self.place is None or not self.configs[server].lets_people_sign_in:
             return None
-        return partial(self._token, server)
+        return _ServerTokens(self, server)
 
-    async def _token(self, server: str, refused: str | None) -> str | None:
+    async def token(self, server: str, refused: str | None) -> str | None:
+        """Return the person's present token at a server; raises SignInUnavailable."""
         if self.links is None or self.place is None:
             return None
         key = SignInKey(agent=self.agent, server=server, person=self.place.person)
@@ -66,6 +70,11 @@ class TurnSignIns:
         self.required.add(server)
         return f"{reason}. Call {_tool(server)} if you need it: it asks the person, and waits."
 
+    def require_scope(self, server: str, scope: str) -> None:
+        """Note that a server refuses the person's present token."""
+        self.required.add(server)
+        self.scopes[server] = scope
+
     def tools(self) -> Mapping[str, Tool]:
         """Return a tool for each server that may require a sign-in, or at which the person has signed in."""
         if self.links is None or self.place is None:
@@ -77,16 +86,35 @@ class TurnSignIns:
                 place=self.place,
                 links=self.links,
                 is_required=partial(self.required.__contains__, server),
+                scope=partial(self._required_scope, server),
                 token=partial(self._present_token, server),
             )
             for server in sorted(self.required | self.unsigned | self.stored)
         }
 
+    def _required_scope(self, server: str) -> str:
+        return self.scopes.get(server, "")
+
     async def _present_token(self, server: str) -> str | None:
         try:
-            return await self._token(server, None)
+            return await self.token(server, None)
         except SignInUnavailable:
             return SOME_TOKEN  # there is one, which cannot be renewed now
+
+
+class _ServerTokens(NamedTuple):
+    """The tokens of a turn's person at one server."""
+
+    sign_ins: TurnSignIns
+    server: str
+
+    async def get(self, refused: str | None) -> str | None:
+        """Return the present token."""
+        return await self.sign_ins.token(self.server, refused)
+
+    def require(self, scope: str) -> None:
+        """Have the person asked to sign in once more."""
+        self.sign_ins.require_scope(self.server, scope)
 
 
 def _tool(server: str) -> str:

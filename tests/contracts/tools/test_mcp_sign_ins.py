@@ -7,39 +7,25 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
-import aiohttp
 import pytest
 from sqlalchemy import update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
-from egress.guard import EgressGuard
-from egress.policy import EgressPolicy
-from gateway.agents.port import PendingToolCall
-from gateway.conversations import approvals
 from gateway.conversations.questions import SIGN_IN
 from gateway.records.declared import DeclaredRecords, apply_declared
-from gateway.records.records import Records
 from gateway.store.accounts import mcp_sign_ins, records
-from gateway.store.accounts.mcp_sign_ins import SignInKey
 from gateway.store.conversations import conversations
 from gateway.store.tables import conversations as table
 from gateway.store.turns import approvals as approval_store
-from gateway.store.turns.turns import Turn
 from gateway.tools.mcp.chat_command import execute_sign_in_command
-from gateway.tools.mcp.mcp_tools import McpTools
-from gateway.tools.mcp.sign_in_links import SignInLinks, SignInNotPossible
-from gateway.tools.mcp.sign_ins import McpSignIns
+from gateway.tools.mcp.sign_in_links import SignInNotPossible
 from mcp_oauth import ProtectedMcpService, protected_mcp_service
 from mcp_services import mcp_service
+from mcp_sign_in_replica import ASKER, SignInReplica, signed_in
 from migrated import migrated_sqlite
 from turn_worker import TurnWorkerHarness, open_turn_worker
-
-BASE_URL = "http://127.0.0.1:1"
-POLICY = EgressPolicy.parse("127.0.0.0/8")
-ASKER = "key_of_ann"
 
 
 @pytest.fixture
@@ -55,75 +41,6 @@ async def harness(tmp_path: Path) -> AsyncIterator[TurnWorkerHarness]:
     database = Database(await migrated_sqlite(tmp_path / "gateway.db"))
     yield await open_turn_worker(database, tmp_path)
     await database.close()
-
-
-class SignInReplica:
-    """What one gateway process has for sign-ins; a test can open several on one database."""
-
-    def __init__(self, harness: TurnWorkerHarness) -> None:
-        """Put the parts together."""
-        self.harness = harness
-        self.records = Records(harness.vault, POLICY)
-        self.sign_ins = McpSignIns(harness.database, harness.vault, policy=POLICY, base_url=lambda: BASE_URL)
-        self.links = SignInLinks(
-            database=harness.database,
-            transactions=harness.transactions,
-            records=self.records,
-            sign_ins=self.sign_ins,
-            keys=harness.vault.keys_for("test"),
-        )
-        self.tools = McpTools(self.records, self.links)
-
-    @property
-    def key(self) -> SignInKey:
-        """Where the tokens of the asker are."""
-        return SignInKey(agent=self.harness.agent.id, server="notes", person=f"key:{ASKER}")
-
-    async def configure(self, url: str) -> None:
-        """Give the agent the server."""
-        patch = {"mcp": {"notes": {"url": url, "approval": "never"}}}
-        async with self.harness.database.begin() as connection:
-            saved = await self.records.update(connection, self.harness.agent, patch=patch)
-        self.harness.agent = saved.record
-
-    async def add_turn(self) -> Turn:
-        """Add a turn of the asker."""
-        return replace(await self.harness.add_turn(running=True), asker=ASKER)
-
-    async def ask(self, turn: Turn) -> PendingToolCall:
-        """Have a turn ask for the sign-in, and return the question."""
-        async with self.harness.open_tools(self.tools.open, turn) as (tools, _external):
-            assert await tools.needs_approval("notes_sign_in", {}, call="c1")
-            call = PendingToolCall(id="c1", name="notes_sign_in", args={})
-            (question,) = tools.changed_calls([call])
-        async with self.harness.transactions.begin("turn.pause") as tx:
-            await approvals.request(tx, turn, [question], "")
-        return question
-
-    async def sign_in(self, question: PendingToolCall) -> None:
-        """Follow the link of a question to its end."""
-        ticket = parse_qs(urlsplit(question.args["url"]).query)["ticket"][0]
-        cookie, url = await self.links.begin(ticket)
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(url, allow_redirects=False) as answer,
-        ):
-            back = answer.headers["Location"]
-        found = {name: values[0] for name, values in parse_qs(urlsplit(back).query).items()}
-        await self.links.finish(cookie, found)
-
-    async def token(self, *, refused: str | None = None) -> str | None:
-        """Return the asker's token."""
-        config = self.records.mcp_servers(self.harness.agent)["notes"]
-        return await self.sign_ins.access_token(self.key, config, EgressGuard(policy=POLICY), refused=refused)
-
-
-async def signed_in(harness: TurnWorkerHarness, service: ProtectedMcpService) -> SignInReplica:
-    """Return a replica after the asker has signed in."""
-    replica = SignInReplica(harness)
-    await replica.configure(service.url)
-    await replica.sign_in(await replica.ask(await replica.add_turn()))
-    return replica
 
 
 async def test_the_answer_of_a_sign_in_lets_the_turn_use_the_tools(

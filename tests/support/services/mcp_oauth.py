@@ -49,6 +49,10 @@ class LoopbackAuthority(OAuthAuthorizationServerProvider[AuthorizationCode, Refr
     before_renewal: Callable[[], Awaitable[None]] | None = None
     """What happens while a token is renewed."""
 
+    call_scope: str | None = None
+    """A scope without which the server refuses calls of tools, with the status `call_refusal`."""
+
+    call_refusal: int = 403
     denies: bool = False
     """Whether the person refuses."""
 
@@ -139,6 +143,8 @@ class ProtectedMcpService:
     url: str
     authority: LoopbackAuthority
     callers: list[str]
+    tokens: list[str]
+    """The tokens of the messages to the server."""
 
 
 @asynccontextmanager
@@ -155,7 +161,7 @@ async def protected_mcp_service() -> AsyncIterator[ProtectedMcpService]:
             revocation_options=RevocationOptions(enabled=True),
         )
         server = MCPServer("notes", auth_server_provider=authority, auth=settings)
-        service = ProtectedMcpService(url=f"{base}/mcp", authority=authority, callers=[])
+        service = ProtectedMcpService(url=f"{base}/mcp", authority=authority, callers=[], tokens=[])
 
         @server.tool()
         async def whoami() -> str:
@@ -165,9 +171,8 @@ async def protected_mcp_service() -> AsyncIterator[ProtectedMcpService]:
             service.callers.append(subject)
             return f"you are {subject}"
 
-        config = uvicorn.Config(
-            server.streamable_http_app(), log_config=None, timeout_graceful_shutdown=1, lifespan="on"
-        )
+        app = _with_scopes(server.streamable_http_app(), service)
+        config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1, lifespan="on")
         runner = uvicorn.Server(config)
         serving = asyncio.create_task(runner.serve(sockets=[listening]))
         try:
@@ -176,3 +181,35 @@ async def protected_mcp_service() -> AsyncIterator[ProtectedMcpService]:
             runner.should_exit = True
             runner.force_exit = True
             await serving
+
+
+def _with_scopes(app: Any, service: ProtectedMcpService) -> Any:
+    """Return the application behind a check of the scope of calls (RFC 6750)."""
+
+    async def checked(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] != "/mcp":
+            await app(scope, receive, send)
+            return
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        headers = dict(scope["headers"])
+        token = headers.get(b"authorization", b"").decode().removeprefix("Bearer ")
+        service.tokens.append(token)
+        authority, given = service.authority, service.authority.access.get(token)
+        required = authority.call_scope if b'"tools/call"' in body else None
+        if required is not None and given is not None and required not in given.scopes:
+            challenge = f'Bearer error="insufficient_scope", scope="{required}"'
+            sent = [(b"www-authenticate", challenge.encode())]
+            await send({"type": "http.response.start", "status": authority.call_refusal, "headers": sent})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def again() -> Any:
+            return next(messages, None) or await receive()
+
+        await app(scope, again, send)
+
+    return checked

@@ -1,0 +1,85 @@
+"""Sign-ins at MCP servers that have to be made once more, and tokens that end while a turn runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from delivery.database.engine import Database
+from gateway.agents.port import PendingToolCall
+from mcp_oauth import ProtectedMcpService, protected_mcp_service
+from mcp_sign_in_replica import SignInReplica, signed_in
+from migrated import migrated_sqlite
+from turn_worker import TurnWorkerHarness, open_turn_worker
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[ProtectedMcpService]:
+    """A server that people sign in to."""
+    async with protected_mcp_service() as running:
+        yield running
+
+
+@pytest.fixture
+async def harness(tmp_path: Path) -> AsyncIterator[TurnWorkerHarness]:
+    """An account with one agent."""
+    database = Database(await migrated_sqlite(tmp_path / "gateway.db"))
+    yield await open_turn_worker(database, tmp_path)
+    await database.close()
+
+
+@pytest.mark.parametrize("refusal", [403, 401])
+async def test_a_scope_that_a_token_lacks_is_asked_for(
+    harness: TurnWorkerHarness, service: ProtectedMcpService, refusal: int
+) -> None:
+    """The refused call names the scope; after another sign-in, which asks for it too, the call works."""
+    replica = await signed_in(harness, service)
+    service.authority.call_scope, service.authority.call_refusal = "notes:write", refusal
+    turn = await replica.add_turn()
+    async with harness.open_tools(replica.tools.open, turn) as (tools, _external):
+        refused = await tools.call("notes_whoami", {}, call="c1")
+        assert (refused.ok, "'notes:write'" in refused.content) == (False, True)
+        assert "notes_sign_in" in refused.content
+        assert await tools.needs_approval("notes_sign_in", {}, call="c2")
+        asked = PendingToolCall(id="c2", name="notes_sign_in", args={})
+        (question,) = tools.changed_calls([asked])
+    await replica.pause(turn, question)
+    await replica.sign_in(question)
+    assert "notes:write" in (service.authority.asked[-1].scopes or ())
+    async with harness.open_tools(replica.tools.open, turn) as (tools, _external):
+        assert (await tools.call("notes_sign_in", {}, call="c2")).ok
+        assert (await tools.call("notes_whoami", {}, call="c3")).content == "you are ann"
+
+
+async def test_a_scope_that_the_settings_leave_out_is_not_asked_for(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """The person is not asked in vain: the error names the setting."""
+    replica = SignInReplica(harness)
+    await replica.configure(service.url, oauth={"scope": "notes:read"})
+    await replica.sign_in(await replica.ask(await replica.add_turn()))
+    assert service.authority.asked[-1].scopes == ["notes:read"]
+    service.authority.call_scope = "notes:write"
+    async with harness.open_tools(replica.tools.open, await replica.add_turn()) as (tools, _external):
+        refused = await tools.call("notes_whoami", {}, call="c1")
+        assert "`oauth.scope`" in refused.content
+        assert not await tools.needs_approval("notes_sign_in", {}, call="c2")
+
+
+async def test_a_token_is_not_sent_after_its_person_signed_out(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """A turn that has used the token asks for a sign-in, also if the server would still take the token."""
+    replica = await signed_in(harness, service)
+    async with harness.open_tools(replica.tools.open, await replica.add_turn()) as (tools, _external):
+        assert (await tools.call("notes_whoami", {}, call="c1")).ok
+        async with harness.transactions.begin("command") as tx:
+            assert await replica.links.sign_out(tx, harness.agent, "notes", replica.key.person)
+        sent = len(service.tokens)
+        refused = await tools.call("notes_whoami", {}, call="c2")
+        assert (refused.ok, "signs in" in refused.content) == (False, True)
+        assert await tools.needs_approval("notes_sign_in", {}, call="c3")
+    assert set(service.tokens[sent:]) <= {""}
+    assert len(service.callers) == 1
