@@ -227,6 +227,8 @@ class McpTools:
         begun = self._clock()
         try:
             yield
+        except McpSignInRequired:
+            raise  # the server answers; what took long may be the renewal of a token
         except McpUnavailable as error:
             if self._clock() - begun >= self._slow_seconds:
                 if len(self._resting) >= MAX_LISTS:

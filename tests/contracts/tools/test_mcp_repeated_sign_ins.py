@@ -83,3 +83,19 @@ async def test_a_token_is_not_sent_after_its_person_signed_out(
         assert await tools.needs_approval("notes_sign_in", {}, call="c3")
     assert set(service.tokens[sent:]) <= {""}
     assert len(service.callers) == 1
+
+
+async def test_a_slow_refusal_does_not_hide_the_tools_after_a_sign_in(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """A renewal that took long and was refused is no failure of the server, which is asked again at once."""
+    replica = await signed_in(harness, service)
+    slow = SignInReplica(harness, slow_seconds=0.0)
+    service.authority.access.clear()
+    service.authority.refresh.clear()
+    turn = await slow.add_turn()
+    await slow.sign_in(await slow.ask(turn))
+    async with harness.open_tools(slow.tools.open, turn) as (tools, external):
+        assert external.notes == ()
+        assert (await tools.call("notes_whoami", {}, call="c2")).content == "you are ann"
+    assert replica.key == slow.key
