@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from delivery.background import run_shielded
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
 from delivery.deliveries.transactions import Transaction
@@ -148,7 +149,7 @@ class McpSignIns:
                     account = await self._claim(key, sealed)
                     if account is not None:
                         renewal = _Renewal(key=key, account=account, sealed=sealed, grant=grant)
-                        return await self._renew(renewal, config, guard)
+                        return await run_shielded(self._renew(renewal, config, guard))
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             raise SignInUnavailable("another process has not renewed the token yet") from None

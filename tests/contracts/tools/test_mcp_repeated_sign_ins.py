@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -99,3 +100,26 @@ async def test_a_slow_refusal_does_not_hide_the_tools_after_a_sign_in(
         assert external.notes == ()
         assert (await tools.call("notes_whoami", {}, call="c2")).content == "you are ann"
     assert replica.key == slow.key
+
+
+async def test_a_renewal_outlasts_the_turn_that_began_it(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """A turn is stopped while the server renews the token: the new one, which replaces the old, is kept."""
+    replica = await signed_in(harness, service)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        begun.set()
+        await go_on.wait()
+
+    service.authority.before_renewal = wait
+    refused = await replica.token()
+    renewing = asyncio.create_task(replica.token(refused=refused))
+    await begun.wait()
+    renewing.cancel()
+    await asyncio.wait({renewing})
+    go_on.set()
+    async with asyncio.timeout(20):
+        assert await replica.token(refused=refused) in service.authority.access
+    assert service.authority.renewals == 1
