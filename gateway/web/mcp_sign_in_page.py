@@ -47,7 +47,7 @@ async def show(call: ApiCall[NoContent, NoContent]) -> web.Response:
     try:
         if "go" not in call.request.query:
             return _ask(await links.find(ticket), ticket)
-        cookie, url = await links.begin(ticket)
+        cookie, url = await links.begin(ticket, call.request.cookies.get(_cookie_name(links), ""))
     except SignInNotPossible as error:
         return _page("Not possible", f"<p>{escape(str(error))}</p>", status=400)
     response = web.Response(status=302, headers={**_HEADERS, "Location": url})

@@ -115,10 +115,16 @@ class SignInLinks:
             raise SignInNotPossible("The agent does not use this server any more.")
         return OpenSignIn(approval=waiting[-1], agent=agent, config=config)
 
-    async def begin(self, ticket: str) -> tuple[str, str]:
-        """Return the cookie and the authorization server's URL for a browser; raises SignInNotPossible."""
+    async def begin(self, ticket: str, earlier: str = "") -> tuple[str, str]:
+        """Return the cookie and the authorization server's URL for a browser; raises SignInNotPossible.
+
+        `earlier` is the browser's cookie. If it is of the same link, the browser did not come back from the
+        authorization server, which may have forgotten the client: another one is registered.
+        """
         found = await self.find(ticket)
         begun = attempt.begin(self._keys_of(ticket), now=self.clock())
+        if earlier.partition(_SEPARATOR)[2] == ticket:
+            await self.sign_ins.delete_client(found.agent.id, found.server)
         client = await self.sign_ins.registered_client(found.agent.id, found.server)
         flow = self.sign_ins.flow(found.config, self.records.guard_of(found.agent), client)
         try:

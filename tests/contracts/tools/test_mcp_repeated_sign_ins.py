@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from delivery.database.engine import Database
 from gateway.agents.port import PendingToolCall
+from gateway.tools.mcp.sign_in_links import SignInNotPossible
 from mcp_oauth import ProtectedMcpService, protected_mcp_service
-from mcp_sign_in_replica import SignInReplica, signed_in
+from mcp_sign_in_replica import SignInReplica, signed_in, ticket_of
 from migrated import migrated_sqlite
 from turn_worker import TurnWorkerHarness, open_turn_worker
 
@@ -100,6 +103,29 @@ async def test_a_slow_refusal_does_not_hide_the_tools_after_a_sign_in(
         assert external.notes == ()
         assert (await tools.call("notes_whoami", {}, call="c2")).content == "you are ann"
     assert replica.key == slow.key
+
+
+async def test_a_client_that_the_server_forgot_is_registered_again(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """A browser that did not come back from the server and opens the link again uses another client."""
+    replica = await signed_in(harness, service)
+    service.authority.clients.clear()
+    service.authority.access.clear()
+    service.authority.refresh.clear()
+    question = await replica.ask(await replica.add_turn())
+    cookie, url = await replica.links.begin(ticket_of(question))
+    async with aiohttp.ClientSession() as browser, browser.get(url, allow_redirects=False) as answer:
+        assert answer.status == 400
+    _cookie, unchanged = await replica.links.begin(ticket_of(question))
+    assert _client(unchanged) == _client(url)
+    with suppress(SignInNotPossible):
+        await replica.sign_in(question, earlier=cookie)
+    assert await replica.token() in service.authority.access
+
+
+def _client(url: str) -> str:
+    return url.partition("client_id=")[2].partition("&")[0]
 
 
 async def test_a_renewal_outlasts_the_turn_that_began_it(

@@ -73,9 +73,9 @@ class SignInReplica:
         async with self.harness.transactions.begin("turn.pause") as tx:
             await approvals.request(tx, turn, [question], "")
 
-    async def sign_in(self, question: PendingToolCall) -> None:
-        """Follow the link of a question to its end."""
-        cookie, url = await self.links.begin(ticket_of(question))
+    async def sign_in(self, question: PendingToolCall, *, earlier: str = "") -> None:
+        """Follow the link of a question to its end, with the cookie of an earlier begin."""
+        cookie, url = await self.links.begin(ticket_of(question), earlier)
         async with (
             aiohttp.ClientSession() as session,
             session.get(url, allow_redirects=False) as answer,
