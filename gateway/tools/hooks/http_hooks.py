@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 
 import aiohttp
 import structlog
@@ -42,36 +43,48 @@ class HookSession:
             await self._session.close()
 
 
-class HttpHook(Hook):
-    """A URL that is asked: status 200 with a JSON object, or 204, which allows."""
+PresentHooks = Callable[[], Awaitable[Mapping[str, HttpHookConfig]]]
+"""Returns the HTTP hooks of the agent's record as it is now; raises HookFailed, DatabaseUnavailable."""
 
-    def __init__(self, name: str, config: HttpHookConfig, session: HookSession) -> None:
+
+class HttpHook(Hook):
+    """A URL that is asked: status 200 with a JSON object, or 204, which allows.
+
+    Each question goes to the address, with the secret, that the record has now: a hook that was removed since
+    the turn began is not asked any more.
+    """
+
+    def __init__(
+        self, name: str, config: HttpHookConfig, session: HookSession, present: PresentHooks
+    ) -> None:
         self.name = name
         self.points = frozenset(config.points)
         self.on_failure = config.on_failure
-        self._config = config
         self._session = session
+        self._present = present
 
     async def ask(self, call: HookCall) -> HookAnswer:
         """Send the request once; every other status, and every other answer, is a failure."""
-        if not self._config.is_about(call.tool):
+        config = (await self._present()).get(self.name)
+        if config is None or call.point not in config.points or not config.is_about(call.tool):
             return ALLOW
+        self.on_failure = config.on_failure
         try:
-            async with asyncio.timeout(self._config.timeout):
-                return await self._send(call)
+            async with asyncio.timeout(config.timeout):
+                return await self._send(config, call)
         except TimeoutError as error:
-            raise HookFailed(f"no answer within {self._config.timeout} s") from error
+            raise HookFailed(f"no answer within {config.timeout} s") from error
         except (aiohttp.ClientError, EgressRefused, OSError) as error:
             raise HookFailed(f"{type(error).__name__}: {error}") from error
         except ValidationError as error:
             raise HookFailed(f"its answer is not valid: {error.errors()[0]['msg']}") from error
 
-    async def _send(self, call: HookCall) -> HookAnswer:
+    async def _send(self, config: HttpHookConfig, call: HookCall) -> HookAnswer:
         body = call.model_dump_json(exclude_none=True).encode("utf-8", "replace")
-        secret = self._config.secret.get_secret_value()
+        secret = config.secret.get_secret_value()
         headers = sign([secret], message_id=call.id, moment=utc_now(), body=body)
         async with self._session.open().post(
-            self._config.url,
+            config.url,
             data=body,
             headers={**headers, "Content-Type": "application/json"},
             allow_redirects=False,

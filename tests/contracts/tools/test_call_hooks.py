@@ -37,6 +37,7 @@ from migrated import migrated_sqlite
 from turn_worker import TurnWorkerHarness, add_sandbox_record, open_turn_worker
 
 SECRET = "whsec_" + "c2VjcmV0" * 4
+OTHER_SECRET = "whsec_" + "b3RoZXItc2VjcmV0LW9mLWhvb2tzLWluLXRlc3Rz"
 
 
 @tool(approval="never")
@@ -241,6 +242,19 @@ async def test_a_server_decides(harness: TurnWorkerHarness, rule_server: RuleSer
     assert {one["point"] for one in rule_server.bodies} == {"before_tool"}
     assert len(rule_server.bodies) == 5
     assert {one["tool"] for one in rule_server.bodies} == {"fly"}
+
+
+async def test_a_question_has_the_present_secret(harness: TurnWorkerHarness, rule_server: RuleServer) -> None:
+    """A turn goes on while the secret is replaced, and does not ask a hook that was removed."""
+    rules = {"url": rule_server.url, "secret": OTHER_SECRET, "points": ["after_tool"]}
+    await configure(harness, rules=rules)
+    async with open_tools(harness) as tools:
+        await configure(harness, rules={"secret": SECRET})
+        assert (await tools.call("fly", {"bird": "ada"}, call="call-1")).content == "ada flies"
+        assert len(rule_server.bodies) == 1
+        await configure(harness, rules=None)
+        assert (await tools.call("fly", {"bird": "eagle"}, call="call-2")).content == "eagle flies"
+    assert len(rule_server.bodies) == 1
 
 
 async def test_a_refused_address_denies(harness: TurnWorkerHarness, rule_server: RuleServer) -> None:
