@@ -16,7 +16,13 @@ from yarl import URL
 from egress.policy import EgressRefused, refusal
 from egress.proxy.request_head import InvalidRequest, Target, parse_host
 from egress.proxy.rules import EgressRules
-from egress.proxy.signing import OutgoingRequest, RequestSigner, SigningFailed, check_host
+from egress.proxy.signing import (
+    OutgoingRequest,
+    RequestSigner,
+    SignedHeaders,
+    SigningFailed,
+    check_host,
+)
 from egress.proxy.tunnel import CHUNK_BYTES, ByteAllowance
 
 log = structlog.get_logger(__name__)
@@ -41,6 +47,7 @@ _OWN_HEADERS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 _REFUSED_METHODS = frozenset({"CONNECT", "TRACE"})
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _PLAIN_PORT = 80
+_UNAUTHORIZED = 401
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +89,19 @@ class Forwarder:
     async def forward_signed(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         """Answer a request to a host whose TLS the proxy terminates, with the credential's headers added."""
         try:
-            url, headers = await self._sign(request, target)
-            return await self._forward(request, url, headers)
+            url, signed = await self._sign(request, target)
+            response = await self._forward(request, url, dict(signed.headers))
         except (InvalidRequest, ValueError) as error:
             return _refused(400, str(error))
         except EgressRefused as error:
             return _refused(403, error.why)
         except SigningFailed as error:
             return _refused(502, str(error))
+        if response.status == _UNAUTHORIZED:
+            signed.on_refused()
+        return response
 
-    async def _sign(self, request: web.BaseRequest, target: Target) -> tuple[URL, dict[str, str]]:
+    async def _sign(self, request: web.BaseRequest, target: Target) -> tuple[URL, SignedHeaders]:
         """Return the URL and the added headers; raises InvalidRequest, EgressRefused, SigningFailed."""
         if not request.raw_path.startswith("/") or request.method in _REFUSED_METHODS:
             raise InvalidRequest("The request needs a path, and another method than TRACE.")
@@ -100,7 +110,7 @@ class Forwarder:
         signed = await self.get_signer().sign(asked)
         if signed is None:
             raise EgressRefused(f"There is no credential for {target.host} any more: connect again.")
-        return url, dict(signed.headers)
+        return url, signed
 
     async def _forward(self, request: web.BaseRequest, url: URL, added: dict[str, str]) -> web.StreamResponse:
         replaced = {name.lower() for name in added}

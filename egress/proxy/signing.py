@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,9 +25,13 @@ class SigningFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedHeaders:
-    """The headers that a credential adds; they replace those of the same names."""
+    """The headers that a credential adds; they replace those of the same names.
+
+    `on_refused` is called if the host answers 401, so that later requests get others, if there are any.
+    """
 
     headers: Mapping[str, str] = field(repr=False)
+    on_refused: Callable[[], None] = field(default=lambda: None, repr=False)
 
 
 class RequestSigner(Protocol):

@@ -28,6 +28,8 @@ MAX_ANSWER_BYTES = 64 * 1024
 FETCH_SECONDS = 20.0
 EARLY_SECONDS = 60.0
 """An access token is replaced so long before its end."""
+REFUSED_SECONDS = 60.0
+"""The age from which an access token that a host refuses is replaced before its end."""
 DEFAULT_LIFETIME, MAX_LIFETIME = 3600.0, 86400.0
 _JWT_SECONDS, _JWT_SKEW = 540, 60
 _GIT_PATHS = ("/info/refs", "/git-upload-pack", "/git-receive-pack")
@@ -95,6 +97,7 @@ class AccessTokens:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._tokens: OrderedDict[str, AccessToken] = OrderedDict()
+        self._fetched_at: dict[str, float] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """The locks that are held or awaited; an unused credential has none."""
 
@@ -109,10 +112,19 @@ class AccessTokens:
             token = self._tokens.get(key)
             if token is None or token.expires - EARLY_SECONDS < self._clock():
                 token = self._tokens[key] = await fetch()
+                self._fetched_at[key] = self._clock()
             self._tokens.move_to_end(key)
             while len(self._tokens) > MAX_TOKENS:
-                self._tokens.popitem(last=False)
+                del self._fetched_at[self._tokens.popitem(last=False)[0]]
             return token
+
+    def discard(self, key: str, token: AccessToken) -> None:
+        """Drop a token that a host refuses; one that was fetched a short time ago is kept.
+
+        So a host that refuses every request does not cause a fetch for each.
+        """
+        if self._tokens.get(key) is token and self._clock() - self._fetched_at[key] >= REFUSED_SECONDS:
+            del self._tokens[key], self._fetched_at[key]
 
 
 def static_headers(secret: StaticHeader | BasicLogin) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -66,10 +67,13 @@ class CredentialUses:
 class Credentials:
     """The credentials of all accounts, as the proxies of sandboxes use them."""
 
-    def __init__(self, database: Database, records: Records) -> None:
+    def __init__(
+        self, database: Database, records: Records, *, clock: Callable[[], float] = time.time
+    ) -> None:
         self._database = database
         self._records = records
-        self._tokens = AccessTokens()
+        self._clock = clock
+        self._tokens = AccessTokens(clock)
         self._uses = CredentialUses()
 
     def signer(self, spec: SandboxSpec) -> SandboxSigner:
@@ -97,29 +101,31 @@ class Credentials:
             log.error("credential.decryption_failed", credential=record.id, error=str(error))  # noqa: TRY400
             raise SigningFailed(f"The credential {record.name!r} cannot be decrypted.") from None
         secret = SECRETS[record.config["kind"]].model_validate(fields)
+        on_refused: Callable[[], None] = _do_nothing
         try:
             if isinstance(secret, StaticHeader | BasicLogin):
                 added = static_headers(secret)
             else:
                 assert isinstance(secret, RefreshToken | GitHubAppKey), "there are four kinds"
-                token = await self._token(record, secret)
+                key = _token_key(record, secret)
+                token = await self._token(key, record, secret)
+                on_refused = partial(self._tokens.discard, key, token)
                 added = token_headers(secret, token.text, request)
         except SigningFailed as error:
             raise SigningFailed(f"The credential {record.name!r} for {request.host}: {error}") from None
         await self._note_use(signer, record, request)
-        return SignedHeaders(headers=added)
+        return SignedHeaders(headers=added, on_refused=on_refused)
 
-    async def _token(self, record: Record, secret: RefreshToken | GitHubAppKey) -> AccessToken:
+    async def _token(self, key: str, record: Record, secret: RefreshToken | GitHubAppKey) -> AccessToken:
         client = TokenClient(guard=self._records.guard_of(record))
 
         async def fetch() -> AccessToken:
-            token = await fetch_token(secret, client, time.time())
+            token = await fetch_token(secret, client, self._clock())
             if token.refresh_token is not None:
                 await self._keep_refresh_token(record, token.refresh_token)
             return token
 
-        known = secret.model_dump_json(exclude={"refresh_token", "client_secret", "private_key"})
-        return await self._tokens.get(f"{record.id} {known}", fetch)
+        return await self._tokens.get(key, fetch)
 
     async def _keep_refresh_token(self, record: Record, refresh_token: str) -> None:
         """Store the refresh token that replaces the former one, unless the credential was deleted."""
@@ -144,6 +150,16 @@ class Credentials:
         )
         async with self._database.begin() as connection:
             await audit_log.record(connection, entry)
+
+
+def _token_key(record: Record, secret: RefreshToken | GitHubAppKey) -> str:
+    """Return the name of a credential's version."""
+    known = secret.model_dump_json(exclude={"refresh_token", "client_secret", "private_key"})
+    return f"{record.id} {known}"
+
+
+def _do_nothing() -> None:
+    """Keep what is sent as it is: there is no other secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

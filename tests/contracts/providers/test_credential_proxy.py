@@ -21,6 +21,7 @@ from egress.addresses import parse_networks
 from egress.policy import EgressPolicy
 from gateway.accounts import api_keys
 from gateway.accounts.vault import Vault
+from gateway.environments.credential_headers import REFUSED_SECONDS
 from gateway.records.records import Records
 from gateway.store.accounts import records as store
 from gateway.tools.git.git_tools import GIT_TOOLS
@@ -287,6 +288,31 @@ async def test_an_access_token_is_fetched_once(
     assert record is not None
     assert account.records.with_secrets(record)["secret"]["refresh_token"] == "next-1"
     assert PASSWORD not in repr(record)
+
+
+async def test_a_token_that_the_host_refuses_is_replaced(
+    tmp_path: Path, hosts: PublicHosts, account: CredentialAccount
+) -> None:
+    """A token that was revoked before its end is fetched again for the request after the refused one."""
+    server, now = TokenServer(), [1.8e9]
+    account.clock = lambda: now[0]
+
+    async def refuse(_request: web.BaseRequest) -> web.Response:
+        return web.Response(status=401)
+
+    async with (
+        hosts.serve(server.handle, port=1),
+        hosts.serve(refuse, address=OTHER, port=443, tls_name=API),
+        sandboxes(tmp_path, hosts, account) as opened,
+    ):
+        url = f"http://127.0.0.1:{hosts.ports[PUBLIC, 1]}/token"
+        secret = {"token_url": url, "client_id": "me", "refresh_token": "first"}
+        await account.add("oauth", API, "oauth", secret)
+        sandbox = await opened.create()
+        for seconds in (0, 0, REFUSED_SECONDS, 0):
+            now[0] += seconds
+            await run(sandbox, f"curl -sS https://{API}/")
+    assert [form["refresh_token"] for form in server.forms] == ["first", "next-1"]
 
 
 async def test_a_github_app_signs_git_and_api_requests(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ class CredentialAccount:
     def __init__(self, database: Database, records: Records) -> None:
         self.database = database
         self.records = records
+        self.clock: Callable[[], float] = time.time
         self.id = ""
         self.agents: dict[str, str] = {}
 
@@ -78,7 +80,7 @@ async def sandboxes(
 ) -> AsyncIterator[CredentialSandboxes]:
     """Open a provider with the credential proxy."""
     rig = rig_of(provider, tmp_path)
-    credentials = Credentials(account.database, account.records)
+    credentials = Credentials(account.database, account.records, clock=account.clock)
     async with hosts.sockets(signer=credentials.signer) as rig.egress, rig.open() as opened_provider:
         opened = CredentialSandboxes(rig, opened_provider, account)
         yield opened

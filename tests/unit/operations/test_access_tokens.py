@@ -14,6 +14,7 @@ from egress.guard import TRUSTED
 from egress.proxy.signing import SigningFailed
 from gateway.environments.credential_headers import (
     MAX_ANSWER_BYTES,
+    REFUSED_SECONDS,
     AccessToken,
     AccessTokens,
     TokenClient,
@@ -69,6 +70,26 @@ async def test_a_failed_fetch_leaves_nothing_behind() -> None:
         with pytest.raises(SigningFailed):
             await tokens.get(f"credential {number}", fail)
     assert len(tokens) == 0
+
+
+async def test_a_refused_token_is_replaced_once_a_minute() -> None:
+    """A token that was revoked before its end is fetched again, but not for each refused request."""
+    now = [0.0]
+    fetched: list[AccessToken] = []
+    tokens = AccessTokens(clock=lambda: now[0])
+
+    async def fetch() -> AccessToken:
+        fetched.append(AccessToken(text=f"token-{len(fetched)}", expires=9000.0))
+        return fetched[-1]
+
+    for seconds, expected in ((0.0, "token-0"), (REFUSED_SECONDS, "token-0"), (0.0, "token-1")):
+        now[0] += seconds
+        found = await tokens.get("credential", fetch)
+        assert found.text == expected
+        tokens.discard("credential", found)
+    tokens.discard("credential", fetched[0])
+    assert (await tokens.get("credential", fetch)).text == "token-1"
+    assert len(tokens) == 1
 
 
 async def test_one_fetch_serves_all_who_wait() -> None:
