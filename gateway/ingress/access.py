@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from channels.message import Author, Message, MessageDeleted, RoomChange, RoomKind, Update
+from channels.message import Author, Message, MessageDeleted, Reaction, RoomChange, RoomKind, Update
 from delivery.database.engine import Connection
 from delivery.deliveries.queries import has_answered
 from gateway.conversations.room_context import opens_thread
@@ -49,6 +49,15 @@ def is_ignored(author: Author, context: ChannelContext) -> bool:
     if author.is_bot or not author.id or author.id == context.bot_user_id:
         return True
     return not any(one in context.allow for one in ("*", "pairing", author.id))
+
+
+async def is_known_person(connection: Connection, context: ChannelContext, reaction: Reaction) -> bool:
+    """Return whether a reaction is certainly a person's: bots are not named in settings and not paired."""
+    author = reaction.author
+    if not reaction.may_be_bot or author.id in context.allow:
+        return True
+    subject = pairing_subject(author, reaction.room, reaction.address.room)
+    return await pairings.is_paired(connection, context.record.id, subject)
 
 
 def may_be_context(message: Message, context: ChannelContext) -> bool:

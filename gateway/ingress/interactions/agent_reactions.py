@@ -2,6 +2,9 @@
 
 A reaction that was added to a message of the agent, or to one that it answered, is a message of its own: the
 person reacted to the quoted message. Its turn may end without an answer.
+
+Of those who may be bots only persons start turns who use the bot in a private chat, wrote in the
+conversation or the room, are paired, or are named in the settings: other bots react to messages too.
 """
 
 from __future__ import annotations
@@ -21,14 +24,14 @@ from gateway.conversations.message_frame import MessageOrigin
 from gateway.conversations.room_context import MAX_TEXT_BYTES, cut
 from gateway.conversations.submissions.submission import QueueFull, Submission
 from gateway.conversations.submissions.submissions import Submissions
-from gateway.ingress.access import AdmissionResult, authorize
+from gateway.ingress.access import AdmissionResult, authorize, is_known_person
 from gateway.ingress.channel_context import ChannelContext
 from gateway.ingress.interactions.approval_replies import ApprovalReplies
 from gateway.records.agent import agent_config
 from gateway.schedules.heartbeat import NOTHING_TO_REPORT
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
-from gateway.store.conversations import conversations, messages
+from gateway.store.conversations import conversations, messages, room_messages
 from gateway.store.conversations.conversations import Conversation
 
 INSTRUCTIONS = (
@@ -72,7 +75,8 @@ class AgentReactions:
     async def _is_wanted(self, connection: Connection, context: ChannelContext, reaction: Reaction) -> bool:
         if await authorize(connection, reaction, context) is not AdmissionResult.ADMITTED:
             return False
-        return await _find(connection, context, reaction) is not None
+        found = await _find(connection, context, reaction)
+        return found is not None and await _is_person(connection, context, reaction, found[0].id)
 
     @staticmethod
     async def _is_new(tx: Transaction, context: ChannelContext, reaction: Reaction) -> bool:
@@ -123,6 +127,19 @@ async def _find(
     if agent is None or not agent_config(agent).reactions:
         return None
     return conversation, agent, message
+
+
+async def _is_person(
+    connection: Connection, context: ChannelContext, reaction: Reaction, conversation: str
+) -> bool:
+    """Return whether the author of a reaction is certainly a person."""
+    author = reaction.author.id
+    return (
+        reaction.room is RoomKind.DIRECT
+        or await is_known_person(connection, context, reaction)
+        or await messages.has_author(connection, conversation, author)
+        or await room_messages.has_author(connection, reaction.address.destination, author)
+    )
 
 
 async def _message(connection: Connection, reaction: Reaction) -> _ReactedMessage | None:

@@ -15,10 +15,9 @@ from gateway.conversations.approvals import (
 from gateway.conversations.approver_rules import approver_rule
 from gateway.conversations.message_ids import approval_event_id
 from gateway.conversations.questions import InvalidAnswer
-from gateway.ingress.access import AdmissionResult, authorize, pairing_subject
+from gateway.ingress.access import AdmissionResult, authorize, is_known_person
 from gateway.ingress.channel_context import ChannelContext
 from gateway.ingress.confidential_replies import ReplyPrivately
-from gateway.store.conversations import pairings
 from gateway.store.turns import approvals as store
 from gateway.store.turns import turns
 
@@ -109,9 +108,7 @@ class ApprovalReplies:
                 for approval in await store.list_for_turn(connection, message.turn or "")
                 if approval_event_id(approval.id) == message.event_id
             ]
-            is_decision = not reaction.may_be_bot or await self._is_person(
-                connection, context, reaction, message.turn or ""
-            )
+            is_decision = await self._is_person(connection, context, reaction, message.turn or "")
         if matching and is_decision:
             await self._decide(context, reaction, matching[0].id, approved)
         return True
@@ -120,14 +117,13 @@ class ApprovalReplies:
         self, connection: Connection, context: ChannelContext, reaction: Reaction, turn: str
     ) -> bool:
         """Return whether the author of a reaction is certainly a person."""
+        if await is_known_person(connection, context, reaction):
+            return True
         author, rule = reaction.author, approver_rule(context.record)
-        if author.id in context.allow or (isinstance(rule, tuple) and author.id in rule):
+        if isinstance(rule, tuple) and author.id in rule:
             return True
         found = await turns.get(connection, context.record.account, turn)
-        if found is not None and found.asker == author.id:
-            return True
-        subject = pairing_subject(author, reaction.room, reaction.address.room)
-        return await pairings.is_paired(connection, context.record.id, subject)
+        return found is not None and found.asker == author.id
 
     async def _decide(
         self,

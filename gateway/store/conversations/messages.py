@@ -99,6 +99,15 @@ async def first_texts(connection: Connection, conversation: str) -> list[str]:
     return [row.text for row in rows]
 
 
+async def has_author(connection: Connection, conversation: str, author: str) -> bool:
+    """Return whether a person sent a message in a conversation that the agent got."""
+    of_person = messages.c.role == "user", messages.c.author == author
+    found = await connection.execute(
+        select(messages.c.id).where(messages.c.conversation == conversation, *of_person).limit(1)
+    )
+    return found.first() is not None
+
+
 async def count_replies(connection: Connection, turn: str) -> int:
     """Return how many messages the earlier attempts of a turn produced."""
     counted = await connection.execute(

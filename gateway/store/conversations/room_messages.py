@@ -130,6 +130,15 @@ async def is_known(connection: Connection, room: str) -> bool:
     return found.first() is not None
 
 
+async def has_author(connection: Connection, room: str, author: str) -> bool:
+    """Return whether a message of a person is kept; the rows of changes do not say whose they are."""
+    of_person = room_messages.c.kind == "message", room_messages.c.author == author
+    found = await connection.execute(
+        select(room_messages.c.position).where(room_messages.c.room == room, *of_person).limit(1)
+    )
+    return found.first() is not None
+
+
 async def list_unseen(
     connection: Connection,
     room: str,

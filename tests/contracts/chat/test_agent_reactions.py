@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import update
 
 from channels.errors import Rejected, Unreachable
-from channels.message import Reaction, RoomKind
+from channels.message import Author, Reaction, RoomKind
 from channels.port import ChannelFeature, ChannelLimits
 from chat_deliveries import chat_delivery
 from delivery.chat.rate_limit import RateLimiter
@@ -57,11 +57,13 @@ async def want_reactions(harness: IngressHarness) -> None:
         await records.update_record(connection, wanting)
 
 
-async def react(harness: IngressHarness, platform_id: str, key: str, **changes: Any) -> None:
+async def react(
+    harness: IngressHarness, platform_id: str, key: str, *, allow: tuple[str, ...] = ("*",), **changes: Any
+) -> None:
     """Put Bob's thumb under a message of the group."""
     values: dict[str, Any] = {"address": harness.address(), "author": BOB, "emoji": "👍", "added": True}
-    reaction = Reaction(key=key, platform_id=platform_id, room=RoomKind.GROUP, **(values | changes))
-    await harness.receive(reaction)
+    values |= {"room": RoomKind.GROUP, **changes}
+    await harness.receive(Reaction(key=key, platform_id=platform_id, **values), allow=allow)
 
 
 @pytest.fixture
@@ -93,11 +95,28 @@ async def test_other_reactions_start_no_turn(harness: IngressHarness) -> None:
     await react(harness, ANSWER, "1", added=False)
     await react(harness, "99", "2")
     await react(harness, ANSWER, "3", address=harness.address("elsewhere"))
-    await harness.receive(
-        Reaction(key="4", address=harness.address(), author=BOB, emoji="👍", added=True, platform_id=ANSWER),
-        allow=(ANN.id,),
-    )
+    await react(harness, ANSWER, "4", room=RoomKind.DIRECT, allow=(ANN.id,))
     assert len(await harness.list_open_turns()) == 1
+
+
+async def test_a_reaction_of_what_may_be_a_bot_starts_turns_for_known_persons_only(
+    harness: IngressHarness,
+) -> None:
+    """A bot that reacts to each message would start turns, and two agents could do so for each other."""
+    await want_reactions(harness)
+    await react(harness, ANSWER, "1", author=Author(id="poll"), may_be_bot=True)
+    await react(harness, ANSWER, "2", author=BOB, may_be_bot=True)
+    by_bot = Author(id="poll", is_bot=True)
+    await harness.send_message("Vote!", by=by_bot, **in_group(address=harness.address(thread="9")))
+    await react(harness, ANSWER, "3", author=Author(id="poll"), may_be_bot=True)
+    assert len(await harness.list_open_turns()) == 1
+    await react(harness, ANSWER, "4", author=ANN, may_be_bot=True)  # she asked in the conversation
+    await harness.send_message("I am here too.", by=BOB, **in_group())
+    await react(harness, ANSWER, "5", author=BOB, may_be_bot=True)
+    await react(harness, ANSWER, "6", author=Author(id="C"), may_be_bot=True, allow=("*", "C"))
+    await react(harness, ANSWER, "7", author=Author(id="D"), may_be_bot=True, room=RoomKind.DIRECT)
+    _asked, *reactions = await harness.list_open_turns()
+    assert [turn.asker for turn in reactions] == [ANN.id, BOB.id, "C", "D"]
 
 
 async def test_a_reaction_to_a_persons_message_quotes_it(harness: IngressHarness) -> None:
