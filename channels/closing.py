@@ -8,8 +8,9 @@ error or a status of the port, never an error of the platform's library.
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import datetime
 
@@ -151,75 +152,90 @@ class ClosableInstallations(ChannelInstallations):
             return await self._installations.uninstall(installation)
 
 
-class ClosableSender(Sender):
+class ForwardingSender(Sender):
+    """Makes each call with the sender of its address; errors are those of that sender, or of choosing it."""
+
+    @abstractmethod
+    def using(self, address: Address) -> AbstractAsyncContextManager[Sender]:
+        """Yield the sender for a call about an address; raises ChannelError."""
+
+    async def send(self, address: Address, reply: Reply) -> SentMessage:
+        """Send one message."""
+        async with self.using(address) as sender:
+            return await sender.send(address, reply)
+
+    async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
+        """Replace a message's content."""
+        async with self.using(address) as sender:
+            return await sender.edit(address, platform_id, reply)
+
+    async def delete(self, address: Address, platform_id: str) -> None:
+        """Delete one of the bot's messages."""
+        async with self.using(address) as sender:
+            await sender.delete(address, platform_id)
+
+    async def update_draft(self, address: Address, draft: DraftText) -> SentMessage | None:
+        """Show the text generated so far."""
+        async with self.using(address) as sender:
+            return await sender.update_draft(address, draft)
+
+    async def show_steps(self, address: Address, steps: ToolSteps) -> SentMessage | None:
+        """Show the tool calls of a turn."""
+        async with self.using(address) as sender:
+            return await sender.show_steps(address, steps)
+
+    async def find(self, address: Address, key: str, *, since: datetime) -> SentMessage | None:
+        """Return the message with this key, or None."""
+        async with self.using(address) as sender:
+            return await sender.find(address, key, since=since)
+
+    async def react(self, address: Address, platform_id: str, reaction: StatusReaction | None) -> None:
+        """Set the bot's reaction on a message."""
+        async with self.using(address) as sender:
+            await sender.react(address, platform_id, reaction)
+
+    async def add_reaction(self, address: Address, platform_id: str, emoji: str) -> None:
+        """Add a reaction of the bot to a message."""
+        async with self.using(address) as sender:
+            await sender.add_reaction(address, platform_id, emoji)
+
+    async def typing(self, address: Address) -> None:
+        """Show a typing indicator."""
+        async with self.using(address) as sender:
+            await sender.typing(address)
+
+    async def upload(self, address: Address, file: File, *, key: str) -> SentMessage:
+        """Send a file as a native attachment."""
+        async with self.using(address) as sender:
+            return await sender.upload(address, file, key=key)
+
+    async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
+        """Reply once to the user who pressed a button or gave a command."""
+        async with self.using(to.address) as sender:
+            await sender.reply_privately(to, text)
+
+    async def reply_confidentially(self, to: Message | Command, text: str) -> None:
+        """Reply so that only the author of a message reads it."""
+        async with self.using(to.address) as sender:
+            await sender.reply_confidentially(to, text)
+
+
+class ClosableSender(ForwardingSender):
     """A sender whose calls are counted."""
 
     def __init__(self, sender: Sender, calls: CallsInProgress) -> None:
         self._sender = sender
         self._calls = calls
 
-    async def send(self, address: Address, reply: Reply) -> SentMessage:
-        """Send one message."""
+    @asynccontextmanager
+    async def using(self, address: Address) -> AsyncIterator[Sender]:
+        """Count a call."""
+        del address
         with self._calls.call():
-            return await self._sender.send(address, reply)
-
-    async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
-        """Replace a message's content."""
-        with self._calls.call():
-            return await self._sender.edit(address, platform_id, reply)
-
-    async def delete(self, address: Address, platform_id: str) -> None:
-        """Delete one of the bot's messages."""
-        with self._calls.call():
-            await self._sender.delete(address, platform_id)
-
-    async def update_draft(self, address: Address, draft: DraftText) -> SentMessage | None:
-        """Show the text generated so far."""
-        with self._calls.call():
-            return await self._sender.update_draft(address, draft)
-
-    async def show_steps(self, address: Address, steps: ToolSteps) -> SentMessage | None:
-        """Show the tool calls of a turn."""
-        with self._calls.call():
-            return await self._sender.show_steps(address, steps)
-
-    async def find(self, address: Address, key: str, *, since: datetime) -> SentMessage | None:
-        """Return the message with this key, or None."""
-        with self._calls.call():
-            return await self._sender.find(address, key, since=since)
-
-    async def react(self, address: Address, platform_id: str, reaction: StatusReaction | None) -> None:
-        """Set the bot's reaction on a message."""
-        with self._calls.call():
-            await self._sender.react(address, platform_id, reaction)
-
-    async def add_reaction(self, address: Address, platform_id: str, emoji: str) -> None:
-        """Add a reaction of the bot to a message."""
-        with self._calls.call():
-            await self._sender.add_reaction(address, platform_id, emoji)
-
-    async def typing(self, address: Address) -> None:
-        """Show a typing indicator."""
-        with self._calls.call():
-            await self._sender.typing(address)
-
-    async def upload(self, address: Address, file: File, *, key: str) -> SentMessage:
-        """Send a file as a native attachment."""
-        with self._calls.call():
-            return await self._sender.upload(address, file, key=key)
+            yield self._sender
 
     async def download(self, ref: str) -> AsyncIterator[bytes]:
         """Yield the bytes of an attachment in chunks."""
         with self._calls.call():
             async for chunk in self._sender.download(ref):
                 yield chunk
-
-    async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
-        """Reply once to the user who pressed a button or gave a command."""
-        with self._calls.call():
-            await self._sender.reply_privately(to, text)
-
-    async def reply_confidentially(self, to: Message | Command, text: str) -> None:
-        """Reply so that only the author of a message reads it."""
-        with self._calls.call():
-            await self._sender.reply_confidentially(to, text)

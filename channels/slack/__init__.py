@@ -28,7 +28,7 @@ async def _open(
 plugin = ChannelPlugin(
     name="slack",
     title="Slack",
-    features=frozenset(set(ChannelFeature) - {ChannelFeature.IDEMPOTENT_SEND, ChannelFeature.DELETE}),
+    features=frozenset(set(ChannelFeature) - {ChannelFeature.IDEMPOTENT_SEND}),
     limits=ChannelLimits(
         text=4000,
         upload_bytes=50_000_000,

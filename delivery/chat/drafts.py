@@ -30,10 +30,11 @@ from channels.message import Address, ToolStep
 from channels.port import ChannelFeature
 from delivery.background import log_errors
 from delivery.chat import draft_store
+from delivery.chat.claimed_drafts import ClaimedDraft
 from delivery.chat.draft_store import DraftRow
 from delivery.chat.draft_writer import WRITE_SECONDS, Draft, DraftWriter, draft_key, first_part
 from delivery.chat.rate_limit import SendPriority
-from delivery.chat.sink import ClaimedDraft, ConnectedBot, GetBot
+from delivery.chat.sink import ConnectedBot, GetBot
 from delivery.chat.step_messages import (
     WAIT_SECONDS,
     GetEndedTurns,

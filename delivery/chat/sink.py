@@ -12,6 +12,8 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
+import structlog
+
 from channels.errors import (
     Ambiguous,
     ChannelError,
@@ -21,6 +23,15 @@ from channels.errors import (
 )
 from channels.message import Address, Button, Reply
 from channels.port import ChannelFeature, ChannelLimits, Sender
+from delivery.chat.claimed_drafts import (
+    ENDS_EARLY,
+    ClaimDraft,
+    ClaimedDraft,
+    ClaimUnfinished,
+    no_draft,
+    no_unfinished,
+    replaces_draft,
+)
 from delivery.chat.dead_threads import DeadThreads, NameThread, no_name
 from delivery.chat.outcomes import outcome_for_error, refusal_notice
 from delivery.chat.rate_limit import RateLimiter, SendPriority
@@ -31,13 +42,11 @@ from delivery.deliveries.attempt import AmbiguityPolicy
 from delivery.deliveries.part import BadPart, FilePart, Part, decode_part
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery.deliveries.route import bot_destination
-from delivery.events.event import EventType
-
-ENDS_EARLY = frozenset({EventType.TURN_FAILED, EventType.TURN_CANCELLED})
-"""Events of a turn that may leave a draft that no final text replaces."""
 
 CLOCK_SKEW = timedelta(minutes=15)
 """How far this clock may be ahead of the platform's; lookups of sent messages start this much earlier."""
+
+log = structlog.get_logger(__name__)
 
 _TIMED_OUT = "the platform did not answer in time"
 _NOTHING_TO_EDIT = "there is no visible message to change"
@@ -78,42 +87,12 @@ GetBot = Callable[[str], ConnectedBot | None]
 """Return the connected bot of a channel id; None when it is not connected in this process."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedDraft:
-    """A claimed draft: its platform id (None: not visible), or the seconds to wait for its writer.
-
-    `shown` is its text, if that must be kept. With a `key` it may be visible since `since`, because the call
-    with that key was not answered. `is_unsent`: the message to change is still to be sent.
-    """
-
-    platform_id: str | None = None
-    wait: float = 0.0
-    shown: str = ""
-    key: str = ""
-    since: datetime | None = None
-    is_unsent: bool = False
-
-
-ClaimDraft = Callable[[str, str], Awaitable[ClaimedDraft]]
-"""Claim the draft of (target, message) for its final text."""
-
-ClaimUnfinished = Callable[[Delivery], Awaitable[ClaimedDraft]]
-"""Claim the draft that the turn of a delivery left when it ended early, for that delivery."""
-
 AttachFile = Callable[[ConnectedBot, Address, Delivery, FilePart], Awaitable[Outcome]]
 """Attempt once to attach a file; implemented by `delivery.chat.file_sink`."""
 
 
 async def _no_files(_bot: ConnectedBot, _address: Address, _delivery: Delivery, _file: FilePart) -> Outcome:
     return Outcome(kind=OutcomeKind.GIVE_UP, detail="this sink does not send files")
-
-
-async def _no_draft(_target: str, _message: str) -> ClaimedDraft:
-    return ClaimedDraft()
-
-
-async def _no_unfinished(_delivery: Delivery) -> ClaimedDraft:
-    return ClaimedDraft()
 
 
 def idempotency_key(delivery_id: str) -> str:
@@ -133,8 +112,8 @@ class ChatSink(Sink):
         get_bot: GetBot,
         *,
         explain: Callable[[str], str] = lambda _channel: "",
-        claim: ClaimDraft = _no_draft,
-        claim_unfinished: ClaimUnfinished = _no_unfinished,
+        claim: ClaimDraft = no_draft,
+        claim_unfinished: ClaimUnfinished = no_unfinished,
         attach: AttachFile = _no_files,
         find_shown: FindShown = nothing_shown,
         name_thread: NameThread = no_name,
@@ -268,11 +247,28 @@ class ChatSink(Sink):
                 return edited
             if part.only_edit:
                 return Outcome(kind=OutcomeKind.DELIVERED, detail=_NOTHING_TO_EDIT)
+        outcome = await self._send_unless_found(bot, address, delivery, reply)
+        if outcome.kind is OutcomeKind.DELIVERED and replaces_draft(delivery, part):
+            await self._remove_draft(bot, address, delivery, part)
+        return outcome
+
+    async def _send_unless_found(
+        self, bot: ConnectedBot, address: Address, delivery: Delivery, reply: Reply
+    ) -> Outcome:
+        """Send, unless an earlier attempt has arrived."""
         earlier = await self._find_sent(bot, address, delivery)
         if earlier is None and not bot.detects_duplicates:
             await delivery.exit_stack.enter_async_context(bot.rate_limiter.in_flight)
         delivery.ensure_held()
         return earlier or await self._send_or_explain(bot, address, delivery, reply)
+
+    async def _remove_draft(
+        self, bot: ConnectedBot, address: Address, delivery: Delivery, part: Part
+    ) -> None:
+        """Delete the draft that could not become the message that was sent; it stays if that fails."""
+        removed = await self._delete(bot, address, delivery, part)
+        if removed.kind is not OutcomeKind.DELIVERED:
+            log.info("draft.not_removed", channel=address.channel, error=removed.detail)
 
     async def _send_or_explain(
         self, bot: ConnectedBot, address: Address, delivery: Delivery, reply: Reply

@@ -65,6 +65,15 @@ class SlackSender(Sender):
         await self._update(address, ts, reply, render)
         return SentMessage(platform_id=ts)
 
+    async def delete(self, address: Address, platform_id: str) -> None:
+        """Delete one of the bot's messages, also one whose stream has not ended."""
+        parameters = {"channel": address.room, "ts": platform_id.removeprefix(STREAM_PREFIX)}
+        try:
+            await self._api.call("chat.delete", parameters)
+        except Rejected as error:
+            if error_code(error) != "message_not_found":
+                raise
+
     async def update_draft(self, address: Address, draft: DraftText) -> SentMessage:
         """Show a reply as it grows, by Slack's own stream where possible."""
         await self._locations.note_thread(address)

@@ -11,7 +11,8 @@ from time import monotonic
 
 import pytest
 
-from channels.errors import Ambiguous, RateLimited
+from channels.errors import Ambiguous, RateLimited, Rejected
+from channels.port import ChannelFeature
 from delivery.deliveries import destinations
 from delivery.deliveries.port import OutcomeKind
 from delivery.deliveries.route import bot_destination
@@ -141,6 +142,40 @@ async def test_nothing_is_added_to_what_is_not_known(
         assert harness.visible_texts == texts
         await harness.deliver_final_text(drafts, "Hello world")
     assert harness.visible_texts == ["Hello world"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_draft_that_cannot_be_changed_is_removed(harness: DraftHarness, *, fails: bool) -> None:
+    """The whole answer, or the reason of the end, is sent; the half above it is deleted."""
+    harness.features = STREAMS | {ChannelFeature.DELETE}
+    async with harness.drafts() as drafts:
+        async with drafts.publish_while("cnv_1", "trn_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "Hel")
+            await harness.channel.until(lambda: harness.visible_texts == ["Hel"])
+            if not fails:
+                received.show_text("msg_1", None)
+        harness.channel.errors.append(Rejected("streaming_state_conflict"))
+        end = harness.deliver_turn_end(drafts, "Stopped") if fails else None
+        outcome = await (end or harness.deliver_final_text(drafts, "Hello"))
+    assert harness.visible_texts == ["Hel\n\nStopped" if fails else "Hello"]
+    assert (outcome.kind, outcome.platform_id) == (OutcomeKind.DELIVERED, "2")
+    assert harness.platform_calls[-3:] == ["edit", "send", "delete"]
+
+
+async def test_a_draft_that_cannot_be_removed_stays(harness: DraftHarness) -> None:
+    """The answer is delivered all the same."""
+    harness.features = STREAMS | {ChannelFeature.DELETE}
+    async with harness.drafts() as drafts:
+        async with drafts.publish_while("cnv_1", "trn_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "Hel")
+            await harness.channel.until(lambda: harness.visible_texts == ["Hel"])
+            received.show_text("msg_1", None)
+        harness.channel.errors.append(Rejected("streaming_state_conflict"))
+        harness.features = STREAMS
+        outcome = await harness.deliver_final_text(drafts, "Hello")
+    assert (outcome.kind, harness.visible_texts) == (OutcomeKind.DELIVERED, ["Hel", "Hello"])
 
 
 @pytest.mark.parametrize("streams", [False, True])

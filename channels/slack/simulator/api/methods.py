@@ -31,6 +31,7 @@ class Methods:
             "auth.test": self._auth_test,
             "chat.postMessage": self._post,
             "chat.update": self._update,
+            "chat.delete": self._delete,
             "chat.postEphemeral": self._post_ephemeral,
             "conversations.history": self._history,
             "conversations.replies": self._replies,
@@ -99,6 +100,16 @@ class Methods:
         post.raw = {**post.raw, **content}
         post.tasks.clear()
         return {"channel": room, "ts": post.ts, "text": content.get("text", "")}
+
+    def _delete(self, given: Raw) -> Raw:
+        room, ts = self.get_writable_room(given), str(given.get("ts"))
+        post = self._world.get_post(room, ts)
+        if post is None:
+            raise ApiFailure("message_not_found")
+        if post.user != BOT_USER:
+            raise ApiFailure("cant_delete_message")
+        self._world.posts.remove(post)
+        return {"channel": room, "ts": ts}
 
     def _post_ephemeral(self, given: Raw) -> Raw:
         room = self.get_writable_room(given)

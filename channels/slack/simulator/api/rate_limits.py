@@ -32,6 +32,7 @@ TIERS = {1: tier(1), 2: tier(20), 3: tier(50), 4: tier(100)}
 DOCUMENTED = {
     "chat.postMessage": Rate(burst=20, a_second=1, in_room=True),
     "chat.update": TIERS[3],
+    "chat.delete": TIERS[3],
     "chat.postEphemeral": TIERS[4],
     "chat.startStream": TIERS[2],
     "chat.appendStream": TIERS[4],
