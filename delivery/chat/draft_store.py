@@ -14,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Update, bindparam, delete, func, literal, or_, select, update
+from sqlalchemy import ColumnElement, Update, bindparam, delete, func, literal, null, or_, select, update
 
 from channels.message import Address
 from delivery.database.engine import Connection, insert_on_conflict
@@ -264,18 +264,23 @@ async def claim_all(
     )
 
 
-async def move_room(connection: Connection, *, old: Address, new: Address, now: datetime) -> None:
-    """Move drafts to the new id of a room that keeps its messages.
+async def move_room(
+    connection: Connection, *, old: Address, new: Address, keeps_messages: bool, now: datetime
+) -> None:
+    """Move drafts to the new id of a room, where their messages have the same ids or others.
 
     Under the old id they are claimed: whoever still writes them there stops, and the final text edits them.
+    A draft whose message has another id is like one whose first call was not answered: its key finds it.
     """
+    changed = {} if keeps_messages else {drafts.c.platform_id: null()}
     names_it = drafts.c.target.contains(json.dumps(old.room), autoescape=True)
     targets = await connection.execute(select(drafts.c.target).where(names_it).distinct())
     for target in targets.scalars().all():
         if (moved := old.moved_target(target, new)) is None:
             continue
         there = drafts.c.target == target
-        values = [literal(moved) if column is drafts.c.target else column for column in drafts.c]
+        replaced = {drafts.c.target: literal(moved), **changed}
+        values = [replaced.get(column, column) for column in drafts.c]
         copies = insert_on_conflict(drafts, connection.dialect.name).from_select(
             [column.name for column in drafts.c], select(*values).where(there)
         )

@@ -186,8 +186,11 @@ async def move_room(connection: Connection, account: str, migration: RoomMigrate
     await store.move_room(
         connection, old=old, new=new, keeps_messages=migration.keeps_messages, conversations=moved
     )
-    if migration.keeps_messages:
-        await draft_store.move_room(connection, old=old, new=new, now=utc_now())
+    if migration.keeps_messages or old.thread is not None:  # the messages of a thread move with it
+        keeps_messages = migration.keeps_messages
+        await draft_store.move_room(
+            connection, old=old, new=new, keeps_messages=keeps_messages, now=utc_now()
+        )
     if old.thread is None:
         await _move_what_is_about_it(connection, account, migration)
 

@@ -16,6 +16,7 @@ from channels.port import ChannelFeature
 from delivery.chat import draft_store
 from delivery.database.engine import Database
 from delivery.database.tables import deliveries
+from delivery.deliveries import routes
 from delivery.deliveries.part import decode_part
 from delivery.deliveries.port import OutcomeKind
 from delivery.events.event import Event, EventType
@@ -76,6 +77,29 @@ async def test_a_draft_of_a_room_that_moved_becomes_the_reply(tmp_path: Path) ->
             await harness.deliver_final_text(drafts, "Hello, there.", target=new)
         assert harness.channel.texts(NEW) == ["Hello, there."]
         assert harness.platform_calls[calls:] == ["edit"]
+
+
+async def test_a_draft_of_a_transferred_issue_becomes_the_reply(tmp_path: Path) -> None:
+    """Its comment has another id in the other repository, and is found there by its key."""
+    async with open_draft_harness(tmp_path) as harness:
+        harness.features = EDITS | {ChannelFeature.FIND}
+        old, new = replace(ROOM, thread="1"), replace(ROOM, room=NEW, thread="7")
+        async with harness.database.begin() as connection:
+            await routes.replace_target(connection, "cnv_1", old=ROOM.encode(), new=old.encode())
+        async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as shown:
+            assert shown is not None
+            shown.show_text("msg_1", "Hel")
+            await harness.channel.until(lambda: bool(harness.visible_texts))
+            harness.channel.rooms[NEW]["99"] = harness.channel.rooms.pop(ROOM.room)["1"]
+            async with harness.database.begin() as connection:
+                moved = RoomMigrated(key="9", old=old, new=new, keeps_messages=False)
+                await move_room(connection, "acc_1", moved)
+                await draft_store.end_write(connection, "msg_1", new.encode())  # else waited for, for 3 s
+            calls = len(harness.platform_calls)
+            shown.show_text("msg_1", "Hello, th")
+            outcome = await harness.deliver_final_text(drafts, "Hello, there.", target=new)
+        assert harness.channel.texts(NEW) == ["Hello, there."]
+        assert (harness.platform_calls[calls:], outcome.platform_id) == (["find", "edit"], "99")
 
 
 async def move(harness: DraftHarness) -> None:
