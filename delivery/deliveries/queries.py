@@ -14,6 +14,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
+    func,
     literal_column,
     or_,
     select,
@@ -22,7 +23,16 @@ from sqlalchemy import (
 )
 
 from delivery.database.engine import Connection
-from delivery.database.tables import IS_OPEN, SENT_MESSAGES, attempts, deliveries, endpoints, outbox, streams
+from delivery.database.tables import (
+    IS_FAILED,
+    IS_OPEN,
+    SENT_MESSAGES,
+    attempts,
+    deliveries,
+    endpoints,
+    outbox,
+    streams,
+)
 from delivery.deliveries.attempt import DeliveryState
 from delivery.deliveries.part import Part, decode_part
 from delivery.events.event import DELIVERY_EVENTS, Event, EventType
@@ -63,6 +73,15 @@ class AttemptView:
     status: int | None
     detail: str | None
     excerpt: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureReason:
+    """Why so many deliveries in a state have not arrived."""
+
+    state: str
+    error: str
+    count: int
 
 
 BATCH_ROWS = 500
@@ -342,6 +361,15 @@ async def delete_deliveries(
     ]
     await connection.execute(delete(deliveries).where(deliveries.c.id.in_(old)))
     return page[-1].position if seen and len(page) == BATCH_ROWS else None
+
+
+async def list_failure_reasons(connection: Connection, *, limit: int) -> list[FailureReason]:
+    """Return why deliveries of all accounts wait or have failed, the most frequent reason first."""
+    reason, counted = (deliveries.c.state, deliveries.c.error), func.count()
+    failed = select(*reason, counted).where(or_(IS_OPEN, IS_FAILED), deliveries.c.error.is_not(None))
+    ordered = failed.group_by(*reason).order_by(counted.desc(), *reason)
+    rows = await connection.execute(ordered.limit(limit))
+    return [FailureReason(state=row[0], error=row[1], count=row[2]) for row in rows]
 
 
 async def has_unsent(connection: Connection, conversation: str) -> bool:

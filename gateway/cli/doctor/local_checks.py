@@ -345,8 +345,10 @@ CHECKS: tuple[Callable[[Settings], Iterator[DoctorCheck]], ...] = (
 
 def check_all(settings: Settings) -> Iterator[DoctorCheck]:
     """Run every check: local ones first, then remote ones."""
+    from gateway.cli.doctor.delivery_checks import check_deliveries
     from gateway.cli.doctor.remote_checks import check_bucket, check_channels, check_clocks, check_jetstream
     from gateway.cli.doctor.sign_in_checks import check_sign_in
 
-    for check in (*CHECKS, check_clocks, check_jetstream, check_bucket, check_channels, check_sign_in):
+    remote = check_clocks, check_jetstream, check_bucket, check_channels, check_sign_in
+    for check in (*CHECKS, *remote, check_deliveries):
         yield from check(settings)
