@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, select, update
+from sqlalchemy import ColumnElement, Row, bindparam, delete, func, insert, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
@@ -43,6 +43,10 @@ _TURNS_AT_ONCE = 500
 
 RECORD = "record"
 """The origin of an endpoint created by its account; other origins are `agent:<id>` and `turn:<id>`."""
+
+
+CONVERSATION_DELETED = "its conversation was deleted"
+"""Why an endpoint of one conversation is disabled for ever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,9 +241,12 @@ async def delete_account(connection: Connection, account: str) -> None:
         await connection.execute(delete(table).where(table.c.account == account))
 
 
-async def delete_conversation(connection: Connection, conversation: str, *, turns: Sequence[str]) -> None:
+async def delete_conversation(
+    connection: Connection, account: str, conversation: str, *, turns: Sequence[str]
+) -> None:
     """Delete a conversation's deliveries, routes and outbox, and the endpoints of its turns.
 
+    Endpoints that get the events of this conversation alone are disabled: there will be no more.
     Transactions that record outcomes lock deliveries and then the stream: so does the deletion. Those that
     create deliveries lock the stream before; what they have created is deleted after it. The stream is
     locked late, because every event of the conversation waits for it.
@@ -249,5 +256,12 @@ async def delete_conversation(connection: Connection, conversation: str, *, turn
     for first in range(0, len(turns), _TURNS_AT_ONCE):
         origins = [f"turn:{turn}" for turn in turns[first : first + _TURNS_AT_ONCE]]
         await _delete(connection, endpoints.c.origin.in_(origins))
+    await connection.execute(
+        update(endpoints)
+        .where(endpoints.c.account == account, endpoints.c.conversation == conversation)
+        .values(
+            disabled_at=func.coalesce(endpoints.c.disabled_at, utc_now()), disabled_why=CONVERSATION_DELETED
+        )
+    )
     for table in (streams, deliveries):
         await connection.execute(delete(table).where(table.c.conversation == conversation))

@@ -31,8 +31,15 @@ class BadSecret(ValueError):
         super().__init__(self.__doc__)
 
 
+_MALFORMED = "the webhook headers are missing or malformed"
+
+
 class BadSignature(ValueError):
     """No secret has signed the message, or its timestamp is out of tolerance."""
+
+
+class BadTimestamp(BadSignature):
+    """The timestamp is out of tolerance; whether a secret has signed the message was not checked."""
 
 
 def new_secret() -> str:
@@ -82,22 +89,31 @@ def verify(
 ) -> None:
     """Raise BadSignature unless one of the secrets signed exactly this message within `tolerance` seconds.
 
-    `headers` has lower-case names. The comparisons take constant time.
+    `headers` has lower-case names. The comparisons take constant time. Raises BadTimestamp first, for any
+    secret.
     """
+    check_timestamp(headers, now=now, tolerance=tolerance)
     message_id, timestamp, given = (
         headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature")
     )
-    if not (message_id and given and timestamp.isascii() and timestamp.isdigit()):
-        raise BadSignature("the webhook headers are missing or malformed")
-    if len(timestamp) > _MAX_TIMESTAMP_DIGITS:
-        raise BadSignature("the webhook headers are missing or malformed")
-    if abs(now.timestamp() - int(timestamp)) > tolerance:
-        raise BadSignature(f"the timestamp is more than {tolerance} seconds from now")
+    if not (message_id and given):
+        raise BadSignature(_MALFORMED)
     expected = [_signature(secret_key(secret), message_id, timestamp, body).encode() for secret in secrets]
     offered = [signature.encode(errors="replace") for signature in given.split(" ")]
     matches = [hmac.compare_digest(ours, theirs) for ours in expected for theirs in offered]
     if not any(matches):
         raise BadSignature("no signature matches")
+
+
+def check_timestamp(headers: Mapping[str, str], *, now: datetime, tolerance: int = TOLERANCE) -> None:
+    """Raise BadTimestamp if a message's timestamp is out of tolerance, BadSignature if it is malformed."""
+    timestamp = headers.get("webhook-timestamp", "")
+    if not (timestamp.isascii() and timestamp.isdigit()) or len(timestamp) > _MAX_TIMESTAMP_DIGITS:
+        raise BadSignature(_MALFORMED)
+    ahead = int(timestamp) - int(now.timestamp())
+    if abs(ahead) > tolerance:
+        where = f"{abs(ahead)} seconds {'ahead of' if ahead > 0 else 'behind'} the receiver's clock"
+        raise BadTimestamp(f"webhook-timestamp is {where}, more than {tolerance}: correct the sender's clock")
 
 
 def _signature(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:

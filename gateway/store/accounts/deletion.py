@@ -74,7 +74,7 @@ async def delete_conversation(connection: Connection, account: str, conversation
         )
     )
     begun = await connection.execute(select(turns.c.id).where(turns.c.conversation == conversation))
-    await endpoints.delete_conversation(connection, conversation, turns=[row.id for row in begun])
+    await endpoints.delete_conversation(connection, account, conversation, turns=[row.id for row in begun])
     done = await connection.execute(delete(conversations).where(own))
     return done.rowcount > 0
 

@@ -19,7 +19,7 @@ from gateway.records.fields import NEVER_SENT, EventPattern, HookUrl, Name, Whse
 from gateway.store.conversations import conversations
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.preconditions import ensure_preconditions
-from gateway.web.http.problems import invalid
+from gateway.web.http.problems import HttpProblem, invalid
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 from sandbox.config import ConfigProblem as Fault
 
@@ -151,6 +151,10 @@ async def update_webhook(call: ApiCall[WebhookUpdate, NoContent]) -> WebhookEndp
         ensure_preconditions(call.request, to_response(present))
         if body.model_fields_set != {"enabled"}:
             webhooks.ensure_own(present)
+        if body.enabled and present.disabled_why == store.CONVERSATION_DELETED:
+            raise HttpProblem(
+                409, "the webhook's conversation was deleted: delete it, and create another one"
+            )
         new_url = None if body.url is None else call.context.records.callable_url(body.url, "/url")
         changed = replace(
             present,

@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, StrictStr
 
 from delivery.database.clock import utc_now
 from delivery.events.event import new_id
-from delivery.webhooks.signing import BadSignature, new_secret
+from delivery.webhooks.signing import BadSignature, BadTimestamp, check_timestamp, new_secret
 from gateway.accounts.vault import AssociatedData, DecryptionFailed, associated_data
 from gateway.conversations.submissions.conversation_lookup import (
     ensure_agent_exists,
@@ -186,7 +186,11 @@ async def fire(call: ApiCall[NoContent, NoContent]) -> TriggerFired:
 
 
 async def _verified(call: ApiCall[NoContent, NoContent], headers: dict[str, str], body: bytes) -> Trigger:
-    """Return the trigger that signed a request; the same 401 for an unknown one and a wrong signature."""
+    """Return the trigger that signed a request; the same 401 for an unknown one and a wrong signature.
+
+    A 401 for a time out of tolerance says so, whether there is such a trigger or not.
+    """
+    _check_time(headers)
     async with call.context.database.read() as connection:
         found = await store.get_by_id(connection, call.path["id"])
     refused = HttpProblem(401, "no such trigger signed this request")
@@ -201,6 +205,17 @@ async def _verified(call: ApiCall[NoContent, NoContent], headers: dict[str, str]
     except BadSignature:
         raise refused from None
     return found
+
+
+def _check_time(headers: dict[str, str]) -> None:
+    if "webhook-signature" not in headers:
+        return  # GitHub's signatures have no time
+    try:
+        check_timestamp(headers, now=utc_now())
+    except BadTimestamp as error:
+        raise HttpProblem(401, str(error)) from None
+    except BadSignature:
+        return  # malformed: refused like a wrong signature
 
 
 async def _ensure_agent_exists(call: ApiCall[NoContent, NoContent], trigger: Trigger) -> None:

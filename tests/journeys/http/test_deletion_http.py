@@ -20,7 +20,7 @@ async def _until_status(client: ApiClient, path: str, *states: str) -> None:
 
 
 async def test_a_deleted_conversation_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Turn, job, events and deliveries are gone at once; the name is free; another account may not delete."""
+    """Turn, job, events and deliveries are gone at once, its webhook is disabled, and its name is free."""
     env = {"DOVECOTE_ADMIN_KEY": ADMIN_KEY}
     async with gateway(tmp_path / "data", env=env) as process, aiohttp.ClientSession() as session:
         mine = ApiClient(session=session, url=process.url, key=process.key)
@@ -32,6 +32,9 @@ async def test_a_deleted_conversation_leaves_nothing_behind(tmp_path: Path) -> N
         await _until_status(mine, f"/status/{taken['turnId']}", "completed")
         job = (await mine.call("GET", "/jobs")).body["items"][0]["resultId"]
         one = f"/conversations/{taken['conversationId']}"
+        hook = {"url": "https://example.com/hook", "events": ["*"], "conversation": taken["conversationId"]}
+        hooks = "/accounts/me/webhooks"
+        bound = (await mine.call("POST", hooks, hook)).body["id"]
 
         assert (await outsider.call("DELETE", one)).status == 404
         assert (await mine.call("DELETE", one)).status == 204
@@ -45,6 +48,9 @@ async def test_a_deleted_conversation_leaves_nothing_behind(tmp_path: Path) -> N
         ):
             assert (await mine.call("GET", path)).status == 404, path
         assert (await mine.call("GET", "/jobs")).body["items"] == []
+        disabled = (await mine.call("GET", f"{hooks}/{bound}")).body
+        assert (disabled["enabled"], disabled["disabled_why"]) == (False, "its conversation was deleted")
+        assert (await mine.call("PATCH", f"{hooks}/{bound}", {"enabled": True})).status == 409
         fresh = {"input": "!true", "conversation": "secret talk"}
         again = (await mine.call("POST", "/agents/default/turns", fresh)).body
         assert again["conversationId"] != taken["conversationId"]

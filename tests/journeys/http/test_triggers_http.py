@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hmac
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import aiohttp
 
 from commands import run_to_end
-from delivery.webhooks.signing import sign
+from delivery.webhooks.signing import new_secret, sign
 from gateway_process import gateway
 
 PATH = "/accounts/me/triggers"
@@ -50,6 +50,11 @@ async def test_a_signed_request_starts_one_turn(tmp_path: Path) -> None:
         assert (second[0], second[1] != first[1]) == (202, True)
         assert await post(hub) == second
         assert (await post(standard, body + b" "))[0] == 401
+        for path, key in ((made["path"], made["secret"]), ("/triggers/trg_unknown", new_secret())):
+            late = sign([key], message_id="x", moment=datetime.now(UTC) + timedelta(hours=1), body=body)
+            async with outsider.post(path, data=body, headers=late) as answer:
+                assert answer.status == 401
+                assert "webhook-timestamp" in (await answer.json())["detail"]
         assert (await post({}))[0] == 401
         assert (await post({"X-Hub-Signature-256": f"sha256={digest}"}))[0] == 400
         assert (await post(standard, b"x" * 300_000))[0] == 413
