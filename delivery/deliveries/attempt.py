@@ -16,7 +16,7 @@
     c  it failed and is due again; or it may have arrived and the policy is to send it again
     d  it may have arrived, another attempt could send it twice, and the policy is `at_most_once`
     e  the receiver rejects this content permanently, or the schedule is used up
-    f  the destination is dead (also from pending and retrying, without an attempt)
+    f  the destination is dead (also from pending and retrying, without an attempt), or its thread is gone
     g  an operator retries it: attempts start again from 1, ids stay the same
     h  it keeps failing: it is retried as in c, but those behind it are sent
 
@@ -148,7 +148,8 @@ def _is_parked(
 
 def _final_transition(outcome: Outcome, policy: AmbiguityPolicy) -> Transition | None:
     """Return the transition of an outcome that ends the delivery at once (edges d, e, f), else None."""
-    if outcome.address_dead or outcome.disable_endpoint:
+    is_gone = outcome.thread_dead and outcome.kind is OutcomeKind.GIVE_UP  # no person can bring it back
+    if outcome.address_dead or outcome.disable_endpoint or is_gone:
         return Transition(
             state=DeliveryState.SUPPRESSED,
             event_type=EventType.DELIVERY_FAILED,

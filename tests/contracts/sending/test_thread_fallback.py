@@ -120,7 +120,7 @@ async def test_what_may_have_arrived_in_a_dead_thread_is_looked_up_in_the_room()
 
 
 async def test_a_place_without_messages_is_named_beside_the_thread() -> None:
-    """The result for a deleted post of a forum of Discord is dead, and the reason names both."""
+    """The result for a deleted post of a forum of Discord is given up, and the reason names both."""
     channel = MemoryChannel()
     channel.errors += [ThreadUndeliverable("unknown channel"), ThreadUndeliverable("a forum")]
     outcome = await make_sink(channel).send(make_delivery(target=THREAD))

@@ -77,7 +77,7 @@ async def test_a_deleted_thread_of_discord_silences_no_other(tmp_path: Path) -> 
 
 
 async def test_a_private_thread_of_discord_stays_private(tmp_path: Path) -> None:
-    """Its channel has other readers, so the answer is dead."""
+    """Its channel has other readers, so the answer is suppressed."""
     async with simulate_discord() as platform:
         await platform.server_channel(DISCORD_ROOM)
         thread = await platform.thread(DISCORD_ROOM)
@@ -87,7 +87,7 @@ async def test_a_private_thread_of_discord_stays_private(tmp_path: Path) -> None
             await poll_until(process, "/turns?state=running", lambda found: bool(found["items"]))
             await platform.delete_thread(thread)
             await write_file(process, "go")
-            await poll_until(process, "/deliveries?state=dead", lambda found: bool(found["items"]))
+            await poll_until(process, "/deliveries?state=suppressed", lambda found: bool(found["items"]))
             assert platform.messages(DISCORD_ROOM) == []
 
 

@@ -157,6 +157,14 @@ def test_a_dead_address_is_suppressed_and_buried() -> None:
     assert (judged.state, judged.mark_dead) == (DeliveryState.SUPPRESSED, True)
 
 
+def test_a_thread_that_is_gone_is_no_dead_letter() -> None:
+    """Nobody can bring a deleted thread back: the delivery is suppressed, and the room is not marked dead."""
+    outcome = Outcome(kind=OutcomeKind.GIVE_UP, thread_dead=True)
+    judged = next_state(SENDING, outcome, attempt=1, schedule=CHAT, now=NOW)
+    assert (judged.state, judged.mark_dead) == (DeliveryState.SUPPRESSED, False)
+    assert judged.event_type is EventType.DELIVERY_FAILED
+
+
 def test_a_gone_endpoint_is_disabled() -> None:
     """A receiver that answers 410 suppresses the delivery and disables the endpoint."""
     outcome = Outcome(kind=OutcomeKind.GIVE_UP, disable_endpoint=True, status=410)
