@@ -27,6 +27,23 @@ Renew = Callable[[str], Awaitable[tuple[str, float]]]
 """Return a new token of a holder, and the seconds it lasts; raises ChannelError."""
 
 
+async def finish_renewal(renewal: Awaitable[T]) -> T:
+    """Await a renewal that goes on if the caller is cancelled, and raise its error.
+
+    The platform may have used up the old refresh token already, and names the next one once.
+    """
+    task = asyncio.ensure_future(renewal)
+    task.add_done_callback(_drop_error)
+    await asyncio.wait({task})  # a cancellation ends the wait and not the task
+    return task.result()
+
+
+def _drop_error(task: asyncio.Future[Any]) -> None:
+    """Have asyncio regard the error of a renewal without a caller as handled."""
+    if not task.cancelled():
+        task.exception()
+
+
 class TokenCache:
     """The tokens of the holders that `renew` knows; its repr shows none."""
 
@@ -55,6 +72,12 @@ class TokenCache:
             del self._tokens[holder]
 
     async def _get(self, holder: str) -> str:
+        token, ends_at = self._tokens.get(holder, ("", 0.0))
+        if token and ends_at - time.monotonic() >= self._early:
+            return token
+        return await finish_renewal(self._get_renewed(holder))
+
+    async def _get_renewed(self, holder: str) -> str:
         async with self._renewals[holder]:
             token, ends_at = self._tokens.get(holder, ("", 0.0))
             left = ends_at - time.monotonic()

@@ -17,6 +17,7 @@ from slack_sdk.oauth.installation_store import Bot as InstalledBot
 from slack_sdk.oauth.token_rotation.async_rotator import AsyncTokenRotator
 
 from channels.errors import ChannelError, Unauthorized, Unreachable
+from channels.inbox.tokens import finish_renewal
 from channels.message import Address
 from channels.slack.api import Api
 from channels.slack.errors import translate_error
@@ -132,6 +133,8 @@ class InstalledWorkspaces(SlackWorkspaces):
         )
         self._rotation = asyncio.Lock()
         self._refused_until: dict[str, float] = {}
+        self._unstored: dict[str, InstalledBot] = {}
+        """Bots with new tokens while storing them fails, by the refresh token that was used up for them."""
         self._owners: dict[str, str] = {}
         self._owners_until = float("-inf")
 
@@ -145,7 +148,7 @@ class InstalledWorkspaces(SlackWorkspaces):
         if installed is None:
             return None
         if _is_expiring(installed):
-            installed = await self._rotate(team=team, enterprise=enterprise)
+            installed = await finish_renewal(self._rotate(team=team, enterprise=enterprise))
         if installed is None:
             return None
         bot = Bot(
@@ -188,16 +191,19 @@ class InstalledWorkspaces(SlackWorkspaces):
             installed = await self._store.async_find_bot(enterprise_id=enterprise, team_id=team)
             if installed is None or not _is_expiring(installed):
                 return installed
-            if time.monotonic() < self._refused_until.get(installed.bot_refresh_token or "", 0.0):
+            used = installed.bot_refresh_token or ""
+            if time.monotonic() < self._refused_until.get(used, 0.0):
                 return installed
             try:
-                rotated = await self._rotator.perform_bot_token_rotation(
+                rotated = self._unstored.get(used) or await self._rotator.perform_bot_token_rotation(
                     bot=installed, minutes_before_expiration=ROTATE_MINUTES
                 )
             except (*_ROTATION_ERRORS, ChannelError) as error:
                 return await self._after_failed_rotation(installed, _unless_final(error))
             if rotated is not None:
+                self._unstored[used] = rotated
                 await self._store.async_save_bot(rotated)
+                del self._unstored[used]
             return rotated or installed
 
     async def _after_failed_rotation(self, installed: InstalledBot, error: Exception) -> InstalledBot:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from channels.closing import ForwardingSender
-from channels.errors import Undeliverable
+from channels.errors import Unauthorized, Undeliverable
 from channels.message import Address
 from channels.port import ChannelState
 from channels.slack.send.sender import SlackSender
@@ -28,8 +28,12 @@ class WorkspaceSender(ForwardingSender):
 
     @asynccontextmanager
     async def using(self, address: Address) -> AsyncIterator[SlackSender]:
-        """Yield the sender of the address's workspace."""
-        yield await self._sender(address)
+        """Yield the sender of the address's workspace; a refused token names the remedy."""
+        try:
+            yield await self._sender(address)
+        except Unauthorized as error:
+            team = address.extras.get(TEAM) or address.extras.get(ENTERPRISE)
+            raise Unauthorized(f"{error}: install the app again in workspace {team}") from error
 
     async def download(self, ref: str) -> AsyncIterator[bytes]:
         """Yield a file's bytes; the reference names the workspace, as `refer` wrote it."""

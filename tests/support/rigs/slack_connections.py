@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http.cookies import SimpleCookie
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from channels.message import Address, Reply, Update
-from channels.port import Accept, Connection, WebhookRequest
+from channels.port import Accept, ChannelPage, Connection, PageRequest, PageResponse, WebhookRequest
 from channels.slack import plugin
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.run import simulate
@@ -22,6 +23,8 @@ TIMEOUT_SECONDS = 60.0
 """Seconds for opening a modal and answering a post, on busy machines; Slack has three for both."""
 
 ROOM = Address(channel="chn_contract", room="C0ROOM")
+EAST, WEST = "T0EAST", "T0WEST"
+ROOMS = {"C0EAST": EAST, "C0WEST": WEST}
 
 
 @pytest.fixture(name="simulator")
@@ -53,6 +56,30 @@ async def http_mode_connection(simulator: Simulator) -> AsyncIterator[Connection
     """Return a connection that is posted to."""
     async with open_connection(plugin, simulator.settings(mode="http", signing_secret=SECRET)) as connection:
         yield connection
+
+
+@pytest.fixture(name="app")
+async def installable_app(simulator: Simulator, notes: MemoryChannelState) -> AsyncIterator[Connection]:
+    """Return a connection of an app that no workspace has installed yet."""
+    for room, team in ROOMS.items():
+        simulator.world.room(room).team = team
+    async with open_connection(plugin, simulator.app_settings(), notes) as connection:
+        yield connection
+
+
+async def show(app: Connection, page: ChannelPage, query: str = "", cookie: str = "") -> PageResponse:
+    """Request a page as a browser does."""
+    assert app.installations is not None
+    return await app.installations.show_page(PageRequest(page=page, query=query, headers={"cookie": cookie}))
+
+
+async def install(app: Connection, simulator: Simulator, team: str) -> PageResponse:
+    """Install the app in a workspace, as a person does with a browser."""
+    page = await show(app, "install")
+    cookie = next(iter(SimpleCookie(page.headers["Set-Cookie"]).values()))
+    code = simulator.server.installations.approve(team)
+    query = f"code={code}&state={cookie.value}"
+    return await show(app, "oauth", query, f"{cookie.key}={cookie.value}")
 
 
 def make_reply(text: str, **others: Any) -> Reply:

@@ -158,7 +158,7 @@ def test_a_dead_address_is_suppressed_and_buried() -> None:
 
 
 def test_a_thread_that_is_gone_is_no_dead_letter() -> None:
-    """Nobody can bring a deleted thread back: the delivery is suppressed, and the room is not marked dead."""
+    """No person can restore a deleted thread: the delivery is suppressed, and its room is not marked dead."""
     outcome = Outcome(kind=OutcomeKind.GIVE_UP, thread_dead=True)
     judged = next_state(SENDING, outcome, attempt=1, schedule=CHAT, now=NOW)
     assert (judged.state, judged.mark_dead) == (DeliveryState.SUPPRESSED, False)

@@ -1,18 +1,16 @@
-"""An app that several workspaces install: pages, routing, token rotation, uninstallation."""
+"""An app that several workspaces install: pages, routing, uninstallation."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from http.cookies import SimpleCookie
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from channels.errors import Undeliverable, Unreachable
-from channels.message import Address, Button, ButtonPress, Command, File, Message, Reply, SentMessage
-from channels.port import ChannelInstallation, ChannelPage, Connection, PageRequest, PageResponse
+from channels.errors import Undeliverable
+from channels.message import Button, ButtonPress, Command, File, Message, Reply
+from channels.port import ChannelInstallation, Connection
 from channels.slack import plugin
 from channels.slack.installations import ChannelStateStore
 from channels.slack.simulator import Simulator
@@ -20,34 +18,9 @@ from channels.slack.simulator.installations import CLIENT_SECRET
 from channels.slack.simulator.world import BOT_USER
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
 from channels.testing.memory_state import MemoryChannelSecrets, MemoryChannelState
-from slack_connections import make_reply, wait_for_update
+from slack_connections import EAST, ROOMS, WEST, install, make_reply, show, wait_for_update
 
-EAST, WEST, GRID = "T0EAST", "T0WEST", "E0GRID"
-ROOMS = {"C0EAST": EAST, "C0WEST": WEST}
-
-
-@pytest.fixture(name="app")
-async def installable_app(simulator: Simulator, notes: MemoryChannelState) -> AsyncIterator[Connection]:
-    """Return a connection of an app that no workspace has installed yet."""
-    for room, team in ROOMS.items():
-        simulator.world.room(room).team = team
-    async with open_connection(plugin, simulator.app_settings(), notes) as connection:
-        yield connection
-
-
-async def show(app: Connection, page: ChannelPage, query: str = "", cookie: str = "") -> PageResponse:
-    """Request a page as a browser does."""
-    assert app.installations is not None
-    return await app.installations.show_page(PageRequest(page=page, query=query, headers={"cookie": cookie}))
-
-
-async def install(app: Connection, simulator: Simulator, team: str) -> PageResponse:
-    """Install the app in a workspace, as a person does with a browser."""
-    page = await show(app, "install")
-    cookie = next(iter(SimpleCookie(page.headers["Set-Cookie"]).values()))
-    code = simulator.server.installations.approve(team)
-    query = f"code={code}&state={cookie.value}"
-    return await show(app, "oauth", query, f"{cookie.key}={cookie.value}")
+GRID = "E0GRID"
 
 
 async def test_the_install_page_leads_to_slack(simulator: Simulator, app: Connection) -> None:
@@ -236,90 +209,6 @@ async def test_a_comment_arrives_where_an_organisation_installed_the_app(
         assert isinstance(press, ButtonPress)
         await app.sender.reply_privately(press, "Denied.")
     assert (press.comment, press.address.extras) == ("not today", {"team": "", "enterprise": GRID})
-
-
-async def test_an_expiring_token_is_replaced(simulator: Simulator, app: Connection) -> None:
-    """The refresh token is used once, however many sends need the new token."""
-    simulator.server.installations.expires_in = 60
-    await install(app, simulator, EAST)
-    simulator.server.installations.expires_in = 43_200
-    recorder = UpdateRecorder()
-    async with receiving(app, recorder):
-        await simulator.say("C0EAST", "hello")
-        (message,) = await recorder.wait(1)
-        assert isinstance(message, Message)
-        for number in range(3):
-            await app.sender.send(message.address, Reply(text="hello", key=f"dlv_{number}.0"))
-    assert (simulator.server.installations.rotations, len(simulator.messages())) == (1, 3)
-
-
-@pytest.mark.parametrize("valid_seconds", [60, -60])
-async def test_a_token_that_cannot_be_replaced_stops_no_workspace(
-    simulator: Simulator, app: Connection, valid_seconds: int
-) -> None:
-    """Messages of both workspaces arrive, and the old token is used while it is valid."""
-    simulator.server.installations.expires_in = valid_seconds
-    await install(app, simulator, WEST)
-    simulator.server.installations.revoke_refresh_tokens(WEST)
-    simulator.server.installations.expires_in = 43_200
-    await install(app, simulator, EAST)
-    recorder = UpdateRecorder()
-    async with receiving(app, recorder):
-        for room in ("C0WEST", "C0EAST"):
-            await simulator.say(room, room)
-        west, east = await recorder.wait(2)
-        assert isinstance(west, Message)
-        assert isinstance(east, Message)
-        for message in (west, east) if valid_seconds > 0 else (east,):
-            await app.sender.send(message.address, make_reply(message.text))
-    assert simulator.messages()[-1].text == "C0EAST"
-
-
-@pytest.mark.parametrize("error", ["internal_error", "ratelimited", "service_unavailable"])
-async def test_a_refusal_to_replace_a_token_that_passes_is_tried_again(
-    simulator: Simulator, app: Connection, error: str
-) -> None:
-    """An expired token is replaced at the next attempt, and until then nothing counts as sent."""
-    simulator.server.installations.expires_in = -60
-    await install(app, simulator, EAST)
-    simulator.server.installations.expires_in = 43_200
-    address = Address(channel="chn_contract", room="C0EAST", extras={"team": EAST})
-    await simulator.fail(error, method="oauth.v2.access")
-    with pytest.raises(Unreachable):
-        await app.sender.send(address, make_reply("hello"))
-    await app.sender.send(address, make_reply("hello"))
-    assert (simulator.server.installations.rotations, len(simulator.messages())) == (1, 1)
-
-
-async def test_the_replica_that_comes_second_waits_for_the_next_token(
-    simulator: Simulator, app: Connection, notes: MemoryChannelState
-) -> None:
-    """An expired token is replaced by two at once: the refused one has nothing to report to an operator."""
-    simulator.server.installations.expires_in = -60
-    await install(app, simulator, EAST)
-    simulator.server.installations.expires_in = 43_200
-    address = Address(channel="chn_contract", room="C0EAST", extras={"team": EAST})
-    await simulator.answer_late(0.3, method="oauth.v2.access")
-    async with open_connection(plugin, simulator.app_settings(), notes) as other:
-        sends = [one.sender.send(address, make_reply("hello")) for one in (app, other)]
-        results = await asyncio.gather(*sends, return_exceptions=True)
-        assert sum(isinstance(result, SentMessage) for result in results) == 1
-        assert sum(isinstance(result, Unreachable) for result in results) == 1
-        for one in (app, other):
-            await one.sender.send(address, make_reply("again"))
-    assert simulator.server.installations.rotations == 1
-
-
-async def test_a_valid_token_is_used_while_slack_replaces_none(simulator: Simulator, app: Connection) -> None:
-    """Not every call tries to replace it, which would hold up all of them."""
-    simulator.server.installations.expires_in = 60
-    await install(app, simulator, EAST)
-    address = Address(channel="chn_contract", room="C0EAST", extras={"team": EAST})
-    await simulator.fail(status=500, method="oauth.v2.access", times=100)
-    for number in range(3):
-        await app.sender.send(address, Reply(text="hello", key=f"dlv_{number}.0"))
-    assert len(simulator.messages()) == 3
-    assert [method for method, _ in simulator.calls].count("oauth.v2.access") == 2  # the first installed it
 
 
 @pytest.mark.parametrize("wrong", ["state", "cookie", "code", "error"])

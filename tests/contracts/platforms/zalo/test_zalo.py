@@ -148,6 +148,23 @@ async def test_a_refresh_token_that_cannot_be_stored_is_kept_until_it_can(platfo
     assert [one.text for one in platform.messages()] == ["one", "two", "three", "four"]
 
 
+async def test_a_send_that_is_cancelled_loses_no_refresh_token(platform: Simulator) -> None:
+    """Zalo has used up the one before, and names the next one in this answer alone."""
+    settings = platform.settings(platform="oa", refresh_token=platform.refresh)
+    async with open_connection(plugin, settings, MemoryChannelState()) as app:
+        platform.access = "ended"
+        platform.answer_late("renew", 0.2)
+        sending, renewals = (
+            asyncio.create_task(app.sender.send(ADA, make_reply("one"))),
+            platform.counts["renew"],
+        )
+        while platform.counts["renew"] == renewals:  # noqa: ASYNC110 - the simulator sends no notification
+            await asyncio.sleep(0.01)
+        sending.cancel()
+        await app.sender.send(ADA, make_reply("two"))
+    assert [one.text for one in platform.messages()] == ["two"]
+
+
 @pytest.mark.parametrize(("status", "error"), [(429, RateLimited), (502, ChannelError)])
 async def test_a_renewal_that_fails_for_now_is_tried_again(
     platform: Simulator, status: int, error: type[ChannelError]
