@@ -101,7 +101,7 @@ def _render_arguments(args: Mapping[str, Any]) -> Iterator[str]:
 
 def _render_change(change: FileChange, args: Mapping[str, Any]) -> Iterator[str]:
     """Yield the diff, and a hash by which calls differ that change different files in the same way."""
-    yield "changes to the present file:"
+    yield f"changes to the present {change.what}:"
     for line in render_diff(change):
         yield f"    {show_invisible(line)}"
     exact = hashlib.sha256(_json(args).encode("utf-8", "surrogatepass")).hexdigest()

@@ -117,7 +117,7 @@ def _why_again(
         return ""
     if (approved.tool, approved.args) != (call.name, call.args):
         return CALL_CHANGED
-    further = "the file or " if file is not None else ""
+    further = f"the {file.what} or " if file is not None else ""
     if target.address is not None or target.definition is not None:
         further = "the tool's address, description or arguments, or "
     return f"After this approval {further}the sandbox was changed, so it is needed again."

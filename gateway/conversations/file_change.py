@@ -1,4 +1,4 @@
-"""Show the change of a file as a unified diff (pure), in time proportional to the file for any text."""
+"""Show the change of a file or a note as a unified diff (pure), in time proportional to it for any text."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ MAX_COMPARED_LINES = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """The content of a file before and after a call."""
+    """The content of a file before and after a call; `what`: "file" or "note"."""
 
     before: str
     after: str
+    what: str = "file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresentFile:
-    """The file that a call would change, as the question about the call shows it.
+    """The file or note that a call would change, as the question about the call shows it.
 
     `state`: a hash of its content, or `missing`. `change` is None if no diff can be shown. `problem`: why it
-    cannot be read, for example because its sandbox cannot be started; the state is unknown then.
+    cannot be read, for example because its sandbox cannot be started; the state is unknown then. `what`:
+    "file" or "note".
     """
 
     state: str
     change: FileChange | None = None
     problem: str = ""
+    what: str = "file"
 
 
 class _Entry(NamedTuple):

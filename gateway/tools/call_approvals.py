@@ -71,8 +71,8 @@ class CallApprovals:
         if standing is not Standing.UNREADABLE:
             return _REASONS[standing]
         return (
-            "This approved change was not made, because the file could not be compared with the one that "
-            f"the person saw: {self._problems[call].rstrip('.')}."
+            "This approved change was not made, because the present file or note could not be compared with "
+            f"the one that the person saw: {self._problems[call].rstrip('.')}."
         )
 
     async def answer(self, call: str) -> str | None:

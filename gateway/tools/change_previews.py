@@ -1,4 +1,4 @@
-"""Show how calls would change files, for the questions whether they may."""
+"""Show how calls would change files and notes, for the questions whether they may."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MISSING = "missing"
 
 @dataclass(slots=True, kw_only=True)
 class ChangePreviews:
-    """The files that calls would change, if they are made one after the other.
+    """The files and notes that calls would change, if they are made one after the other.
 
     With `start` the sandbox is started to read a file, and a file that cannot be read is returned with the
     problem. Without, only files that can be read at once are found.
@@ -47,15 +47,17 @@ class ChangePreviews:
     validate: Validate
     start: bool = False
     _contents: dict[tuple[str, str], bytes | None] = field(default_factory=dict)
-    """What earlier calls left, by workspace and path; None: that is unknown."""
+    """What earlier calls left, by workspace and path, or by the id of a note; None: that is unknown."""
 
     async def of(self, tool: Tool, call: PendingToolCall) -> PresentFile | None:
         """Return the file as a call would find it; None: it is unknown, so show all arguments."""
         if tool.changed_text is None:
             return None
         try:
-            context = self.context.in_workspace(call.args)
+            context = tool.context_of(self.context, call.args)
             self.validate(tool, call.args, context)
+            if tool.present_note is not None:
+                return self._of_note(tool, call, await tool.present_note(context, call.args))
             path = path_argument(call.args)
             key = (context.environment.spec.label, posixpath.normpath(path))
             content = self._contents[key] if key in self._contents else await self._read(context, path)
@@ -68,6 +70,18 @@ class ChangePreviews:
         except (OSError, SandboxError) as error:
             log.debug("tool.change_hidden", turn=self.context.turn.id, error=str(error))
             return PresentFile(state="", problem=_problem(error)) if self.start else None
+
+    def _of_note(self, tool: Tool, call: PendingToolCall, present: str | None) -> PresentFile | None:
+        """Return the note as a call would find it; None for a new one."""
+        note = str(call.args.get("id") or "")
+        if not note:
+            return None
+        if present is None:
+            problem = f"there is no note {note!r} that may be changed here"
+            return PresentFile(state="", problem=problem, what="note") if self.start else None
+        return self._change(
+            tool, call, ("", note), self._contents.get(("", note), present.encode()), what="note"
+        )
 
     async def _read(self, context: ToolContext, path: str) -> bytes | None:
         async with asyncio.timeout(START_TIMEOUT if self.start else PREVIEW_TIMEOUT):
@@ -88,8 +102,9 @@ class ChangePreviews:
         content: bytes | None,
         *,
         state: str = "",
+        what: str = "file",
     ) -> PresentFile | None:
-        """Return the file with the change of the call, and keep what the call leaves."""
+        """Return the file or note with the change of the call, and keep what the call leaves."""
         self._contents[key] = content
         if content is None or tool.changed_text is None:
             return None
@@ -99,10 +114,10 @@ class ChangePreviews:
             after = tool.changed_text(call.args, before)
         except ValueError as error:
             log.debug("tool.change_hidden", turn=self.context.turn.id, error=str(error))
-            return PresentFile(state=state)
+            return PresentFile(state=state, what=what)
         self._contents[key] = after.encode("utf-8", "replace")
-        shown = None if state == _MISSING else FileChange(before=before, after=after)
-        return PresentFile(state=state, change=shown)
+        shown = None if state == _MISSING else FileChange(before=before, after=after, what=what)
+        return PresentFile(state=state, change=shown, what=what)
 
 
 def _problem(error: Exception) -> str:

@@ -138,6 +138,8 @@ class Tool:
     """Whether a call with these arguments needs an approval, whatever the permission mode."""
     changed_text: Callable[[Mapping[str, Any], str], str] | None = None
     """Returns a file's text after a call, given the text before; raises ValueError if it would not change."""
+    present_note: Callable[[ToolContext, Mapping[str, Any]], Awaitable[str | None]] | None = None
+    """Returns the text of the note that a call changes; None if the call changes no present note."""
     changes_files: bool = False
     asks_person: bool = False
     """Whether its calls are questions, which wait for an answer (`ToolContext.answer`)."""

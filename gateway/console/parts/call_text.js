@@ -2,7 +2,7 @@
 
 import { html } from "./parts.js";
 
-const DIFF_BEGINS = /^changes to the present file:$/;
+const DIFF_BEGINS = /^changes to the present (?:file|note):$/;
 const TONES = { "+": "added", "-": "removed", "@": "hunk" };
 
 /** The lines of a call: {text, tone}; only lines below the heading of a diff have a tone. */

@@ -8,7 +8,14 @@ from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.files.storage_quota import StorageFull
-from gateway.memory.memories import MAX_TEXT, MemoryChanged, NewMemory, TooManyMemories, TurnMemory
+from gateway.memory.memories import (
+    MAX_TEXT,
+    MemoryChanged,
+    NewMemory,
+    TooManyMemories,
+    TurnMemory,
+    storable,
+)
 from gateway.memory.prompt import render_note
 from gateway.store.conversations.memories import Memory, MemoryScope
 from gateway.tools.approval_rules import edits_need_approval
@@ -82,6 +89,19 @@ async def _replace(memory: TurnMemory, replaced: str, text: str) -> ToolResult:
     return _unknown(replaced) if changed is None else _saved(changed)
 
 
+async def _present_text(context: ToolContext, args: Mapping[str, Any]) -> str | None:
+    """Return the text of the note that a call replaces or deletes; None if it may change none.
+
+    The turn counts as shown it: a person decides about the change of this text, and of no other.
+    """
+    memory, wanted = _memory(context), str_argument(args, "id", required=False)
+    present = await memory.memories.get_visible(memory.view, wanted) if wanted else None
+    if present is None or present.scope in _SHARED:
+        return None
+    memory.show(present)
+    return present.text
+
+
 def _saved(memory: Memory) -> ToolResult:
     shape = {"id": memory.id, "scope": str(memory.scope), "text": memory.text}
     return ToolResult(ok=True, content=render_note(memory), detail=shape)
@@ -146,6 +166,8 @@ memory_write = Tool(
     needs_approval=edits_need_approval,
     call_needs_approval=lambda args: args.get("scope") in _SHARED,
     objection=_validated,
+    changed_text=lambda args, _before: storable(str(args["text"])),
+    present_note=_present_text,
     run=_write,
     idempotent=True,
     is_available=_is_available,
@@ -177,6 +199,8 @@ memory_delete = Tool(
         )
     ),
     needs_approval=edits_need_approval,
+    changed_text=lambda _args, _before: "",
+    present_note=_present_text,
     run=_delete,
     idempotent=True,
     is_available=_is_available,

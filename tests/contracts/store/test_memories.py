@@ -13,8 +13,10 @@ from sqlalchemy import update
 
 from channels.message import RoomKind
 from delivery.database.engine import Database
-from gateway.agents.port import Agent, AgentEvent, Finished, Tools, TurnInput
+from gateway.agents.port import Agent, AgentEvent, Finished, PendingToolCall, Tools, TurnInput
+from gateway.conversations.approvals import request
 from gateway.conversations.submissions.conversation_lookup import create_conversation
+from gateway.environments.fingerprint import fingerprint
 from gateway.files.storage_quota import StorageFull
 from gateway.memory.memories import (
     Memories,
@@ -27,6 +29,7 @@ from gateway.store.conversations import memories as store
 from gateway.store.conversations.memories import Memory, MemoryFilter, MemoryScope, MemorySubject
 from gateway.store.tables import conversations
 from gateway.store.turn_state import TurnState
+from gateway.store.turns import approvals
 from ingress_harness import ANN, BOB, IngressHarness, open_ingress_harness
 from turn_worker import add_sandbox_record, memories_of, memory_of, open_turn_worker
 
@@ -253,6 +256,39 @@ async def test_a_note_that_others_have_changed_is_not_overwritten(database: Data
     assert (await there.call("memory_write", merged, call="call-5")).ok
     assert not (await here.call("memory_delete", {"id": note.id}, call="call-6")).ok
     assert (await here.call("memory_delete", {"id": note.id}, call="call-7")).ok
+
+
+async def test_an_approval_covers_the_change_of_the_note_that_was_shown(
+    database: Database, tmp_path: Path
+) -> None:
+    """The question has the changed lines; a note that changes before the call is asked about again."""
+    harness = await open_turn_worker(database, tmp_path)
+    sandbox = await add_sandbox_record(database, harness.agent.account, permissionMode="ask")
+    harness.agent = replace(harness.agent, config={**harness.agent.config, "sandbox": sandbox.id})
+    turn, memories = await harness.add_turn(running=True), memories_of(database)
+    other = await memory_of(memories, database, turn)
+    note = await write(other, MemoryScope.ROOM, "guests: Ann")
+    environment = await harness.environment_resolver.resolve(harness.agent, turn.conversation)
+    kinds: dict[str, dict[str, Any]] = {"memory_write": {"text": "guests: Cy"}, "memory_delete": {}}
+    for kind, further in kinds.items():
+        pending = PendingToolCall(id=f"{kind}-1", name=kind, args={"id": note.id, **further})
+        for present in ("guests: Ann, Bob", None):
+            tools = await harness.tools(turn, await memory_of(memories, database, turn))
+            assert await tools.needs_approval(kind, pending.args, call=pending.id)
+            files = await tools.preview_changes([pending])
+            async with harness.transactions.begin("test") as tx:
+                await request(tx, turn, [pending], fingerprint(environment), files=files)
+                asked = (await approvals.list_for_turn(tx.connection, turn.id))[-1]
+                await approvals.decide(tx.connection, asked.id, state="approved", by="ann", comment="")
+            assert "changes to the present note:\n    @@ -1,1 +" in asked.command
+            assert "    -guests: Ann" in asked.command
+            if present is not None:
+                await memories.change(turn.account, note.id, present)
+        tools = await harness.tools(turn, await memory_of(memories, database, turn))
+        assert (await tools.call(kind, pending.args, call=pending.id)).ok
+        await memories.change(turn.account, note.id, "guests: Ann")
+    gone = PendingToolCall(id="call-9", name="memory_delete", args={"id": note.id})
+    assert (await tools.preview_changes([gone], start=True))["call-9"].problem
 
 
 class InstructionRecorder(Agent):
