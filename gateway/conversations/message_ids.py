@@ -27,6 +27,11 @@ def report_message_id(job: str) -> str:
     return "msg_" + _digest(f"report {job}")
 
 
+def running_message_id(job: str) -> str:
+    """Return the id of the message that says that a job outlives the turn that started it."""
+    return "msg_" + _digest(f"running {job}")
+
+
 def full_text_path(event: Event) -> str | None:
     """Return the path of an event's full text, or None."""
     family = event.type.split(".", 1)[0]

@@ -9,7 +9,7 @@ from delivery.database.engine import Connection
 from delivery.deliveries.rendering import code_block
 from delivery.deliveries.transactions import Transaction
 from delivery.events.event import Event, EventType
-from gateway.conversations.message_ids import report_message_id
+from gateway.conversations.message_ids import report_message_id, running_message_id
 from gateway.conversations.notices import post_notice
 from gateway.store.conversations import messages
 from gateway.store.job_state import REASON_TEXTS
@@ -33,9 +33,6 @@ NO_COMMENT_YET = "The agent cannot comment on it yet."
 
 def render_report(job: Job, comment: str = NO_COMMENT) -> str:
     """Return a job's id, command, exit code and the end of its output as a chat message."""
-    command = " ".join(job.command.replace("`", "'").split())
-    if len(command) > MAX_REPORT_COMMAND:
-        command = f"{command[: MAX_REPORT_COMMAND - 1]}…"
     reason = REASON_TEXTS.get(job.reason or "", job.reason)
     code = f"exit code {job.exit_code}" if job.exit_code is not None else None
     how = ", ".join(filter(None, (str(job.state), reason, code)))
@@ -43,9 +40,26 @@ def render_report(job: Job, comment: str = NO_COMMENT) -> str:
     cut = job.truncated or len(output) > MAX_REPORT_OUTPUT
     shown = f" The end of its output (`dovecote jobs logs {job.id}` shows more):" if cut else ""
     return (
-        f"Job {job.id} `{command}` {how}. {comment}{shown}\n\n"
+        f"Job {job.id} {_quote(job.command)} {how}. {comment}{shown}\n\n"
         f"{code_block(output[-MAX_REPORT_OUTPUT:] or '(no output)')}"
     )
+
+
+def _quote(command: str) -> str:
+    """Return the beginning of a command as a code span of one line."""
+    line = " ".join(command.replace("`", "'").split())
+    return f"`{line if len(line) <= MAX_REPORT_COMMAND else line[: MAX_REPORT_COMMAND - 1] + '…'}`"
+
+
+async def post_running(tx: Transaction, turn: Turn) -> None:
+    """Post, once for each, the running jobs of a turn that ends without an answer which could name them."""
+    for job in await store.list_running_of(tx.connection, turn.conversation, turn.id):
+        message = running_message_id(job.id)
+        if await messages.get_by_id(tx.connection, message) is None:
+            text = (
+                f"The turn started job {job.id} {_quote(job.command)}; its result comes here when it is done."
+            )
+            await post_notice(tx, turn.conversation, text, turn=turn.id, message=message)
 
 
 async def post_report(tx: Transaction, turn: Turn, comment: str = NO_COMMENT) -> dict[str, object] | None:

@@ -10,7 +10,7 @@ from delivery.deliveries.transactions import Transaction
 from delivery.events import outbox
 from delivery.events.event import Event, EventType
 from gateway.conversations.questions import expired_event
-from gateway.jobs.report import finished_data, post_report
+from gateway.jobs.report import finished_data, post_report, post_running
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import turns
@@ -55,6 +55,7 @@ async def end_turn(
 
     The progress of a turn that did not complete becomes part of the conversation's history. If it was a
     job's follow-up turn and has no `output`, the chat and `agent.finished` get the job's own report instead.
+    The chat is told of the jobs that a turn without an `output` has started.
     Returns None if the turn was settled before.
     """
     if state is not TurnState.COMPLETED:
@@ -74,6 +75,8 @@ async def end_turn(
     if (shown := await _shown_retry(tx.connection, turn)) is not None:
         result["replaces"] = shown
     report = await post_report(tx, turn) if output is None else None
+    if state is not TurnState.COMPLETED and output is None:
+        await post_running(tx, turn)
     tx.emit(Event.now(END_KINDS[state], turn.conversation, result, turn=turn.id))
     if turn.notify:
         finished = finished_data(turn, result | (report or {}), files)

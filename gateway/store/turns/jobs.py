@@ -120,6 +120,13 @@ async def list_running(connection: Connection) -> list[Job]:
     return await _all(connection, select(*_COLUMNS).where(running).order_by(jobs.c.id))
 
 
+async def list_running_of(connection: Connection, conversation: str, turn: str) -> list[Job]:
+    """Return the running jobs and calls that a turn of this conversation started, oldest first."""
+    started = (jobs.c.conversation == conversation) & (jobs.c.turn == turn)
+    running = started & (jobs.c.state == str(JobState.RUNNING))
+    return await _all(connection, select(*_COLUMNS).where(running).order_by(jobs.c.created_at, jobs.c.id))
+
+
 async def count_running_in(connection: Connection, sandbox: str) -> int:
     """Return how many jobs run in one sandbox."""
     counted = await connection.execute(

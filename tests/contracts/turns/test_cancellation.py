@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import pytest
 
 from delivery.database.engine import Database
+from delivery.events import outbox
+from delivery.events.event import EventType
+from gateway.agents.port import Agent, AgentEvent, Finished, Tools, TurnInput
+from gateway.jobs.jobs import Jobs
+from gateway.store.turn_state import TurnState
 from gateway.store.turns import turns
+from gateway.store.turns.job_calls import JobCall
+from gateway.store.turns.turns import Turn
 from gateway.turns.cancellation import CancellationWatcher
 from ingress_harness import IngressHarness, open_ingress_harness
+from turn_worker import open_turn_worker
 
 
 @pytest.fixture
@@ -55,3 +65,47 @@ async def test_the_first_reason_is_kept(harness: IngressHarness) -> None:
         await turns.request_cancel(connection, turn.id, reason="superseded")
         await turns.request_cancel(connection, turn.id, reason="stopped")
         assert await turns.cancel_reason(connection, turn.id) == "superseded"
+
+
+class JobStarter(Agent):
+    """An agent that starts a job, and then does not end."""
+
+    def __init__(self, jobs: Jobs, turn: Turn) -> None:
+        self._jobs = jobs
+        self._turn = turn
+        self.has_started = asyncio.Event()
+
+    async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
+        """Start a job and wait for ever."""
+        turn = self._turn
+        call = JobCall(
+            job="job_1",
+            account=turn.account,
+            tool="deploy",
+            server=None,
+            args={},
+            repeatable=False,
+            attempt=1,
+        )
+        await self._jobs.record_call(turn, call, "deploy now")
+        self.has_started.set()
+        await asyncio.Event().wait()
+        yield Finished(output="")
+
+
+async def test_a_cancelled_turn_says_which_jobs_it_has_started(database: Database, tmp_path: Path) -> None:
+    """A job outlives its turn: its result would come without an announcement."""
+    harness = await open_turn_worker(database, tmp_path)
+    turn = await harness.add_turn("start it")
+    agent = JobStarter(harness.jobs, turn)
+    async with harness.running(agent) as worker:
+        await harness.wake()
+        await agent.has_started.wait()
+        async with database.begin() as connection:
+            await turns.request_cancel(connection, turn.id)
+        worker.cancel_local(turn.id)
+        await harness.wait_for_state(turn, TurnState.CANCELLED)
+    async with database.read() as connection:
+        events = await outbox.list_for_turn(connection, turn.id)
+    said = [one.data["text"] for one in events if one.type is EventType.MESSAGE_COMPLETED]
+    assert said == ["The turn started job job_1 `deploy now`; its result comes here when it is done."]
