@@ -6,6 +6,7 @@ import asyncio
 import errno
 import posixpath
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -23,12 +24,14 @@ from gateway.conversations.notices import post_notice
 from gateway.environments.environment import Environment
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files import media_types, workspace_outbox
+from gateway.files.collection_notices import render_delayed, render_rejected
 from gateway.files.file_store import FileStore
 from gateway.files.signed_links import SignedLinks
 from gateway.files.storage_quota import StorageFull
 from gateway.files.turn_trees import TurnTrees
 from gateway.files.workspace_outbox import FileTooLarge, OutboxFile, OutboxLocation
 from gateway.store.conversations import files as store
+from gateway.store.conversations import messages
 from gateway.store.conversations.files import ActivitySpan, FileRow, FileState
 from gateway.store.turns import jobs
 from gateway.store.turns.jobs import Job
@@ -44,8 +47,6 @@ WRITING = timedelta(seconds=1)
 """A closed file that is changed within this time, while a job runs in its workspace, is being written."""
 WRITING_UNSEEN = timedelta(seconds=5)
 """The same for a file of which nobody can tell whether a process has it open."""
-MAX_NAMED_FILES = 5
-"""Files named one by one in a notice; the rest are counted."""
 
 
 class FileRejected(Exception):
@@ -115,7 +116,7 @@ class FileCollector:
         spec = environment.spec
         mounted = registry.mounts_workspace(environment.provider, external=spec.external)
         location = OutboxLocation(
-            sandbox=lambda: self._environment_resolver.sandbox(environment),
+            sandbox=lambda: self._environment_resolver.files(environment),
             directory=spec.workspace if mounted else None,
         )
         if location.directory is None and turn.trigger != "job" and not await self._ran_commands(turn):
@@ -146,13 +147,27 @@ class FileCollector:
             return bool(await store.list_activity_spans(connection, turn.conversation, since=turn.created_at))
 
     async def _collect_within_timeout(self, location: OutboxLocation, owner: FileOwner) -> None:
+        uncollected = list[str]()
         try:
             async with asyncio.timeout(COLLECT_TIMEOUT):
-                await self._collect_all(location, owner)
+                await self._collect_all(location, owner, uncollected)
         except (SandboxError, DeliveryError, DatabaseUnavailable, OSError, TimeoutError) as error:
             log.warning("files.collect_failed", turn=owner.turn, job=owner.job, error=repr(error))
+            # The files of a job are collected again by its follow-up turn.
+            if uncollected and owner.job is None and isinstance(error, OSError):
+                await self._report_delay(owner, uncollected, error)
 
-    async def _collect_all(self, location: OutboxLocation, owner: FileOwner) -> None:
+    async def _report_delay(self, owner: FileOwner, paths: Sequence[str], error: Exception) -> None:
+        """Tell people, once in a turn, which of its files are sent later."""
+        message = f"msg_{_digest('delayed', owner.turn)[:26]}"
+        with suppress(DatabaseUnavailable):
+            async with self._transactions.begin("file.delay") as tx:
+                if await messages.get_by_id(tx.connection, message) is None:
+                    text = render_delayed(paths, error)
+                    await post_notice(tx, owner.conversation, text, turn=owner.turn, message=message)
+
+    async def _collect_all(self, location: OutboxLocation, owner: FileOwner, uncollected: list[str]) -> None:
+        """Collect the files; `uncollected` has the paths of those that are due and not collected yet."""
         files = await workspace_outbox.list_files(location)
         if not files:
             return
@@ -167,8 +182,11 @@ class FileCollector:
             for one in files
             if one.version not in known.get(one.path, ()) and _is_from_conversation(one, spans, slack)
         ]
-        for one in await self._without_open(location, owner, due):
+        closed = await self._without_open(location, owner, due)
+        uncollected += [one.path for one in closed]
+        for one in closed:
             await self._collect_file(location, owner, one)
+            uncollected.remove(one.path)
 
     async def _without_open(
         self, location: OutboxLocation, owner: FileOwner, due: Sequence[OutboxFile]
@@ -319,7 +337,7 @@ class FileCollector:
         rejected = [row for row in rows if row.state is FileState.REFUSED]
         return CollectedFiles(
             files=[self._links.to_response(row) for row in rows if row.state is FileState.STAGED],
-            notice=_rejection_notice(rejected) if rejected else None,
+            notice=render_rejected(rejected) if rejected else None,
         )
 
     async def list_for_turn(self, connection: Connection, turn: Turn) -> list[dict[str, Any]]:
@@ -373,13 +391,6 @@ _REASONS = {
 
 def _reason(error: OSError) -> str:
     return _REASONS.get(error.errno or 0, f"it cannot be read: {error.strerror or type(error).__name__}")
-
-
-def _rejection_notice(rejected: Sequence[FileRow]) -> str:
-    named = [f"`{row.path.replace('`', chr(39))}`: {(row.note or '').partition(': ')[2]}" for row in rejected]
-    more = f"\n- and {len(named) - MAX_NAMED_FILES} more" if len(named) > MAX_NAMED_FILES else ""
-    listed = "\n".join(f"- {line}" for line in named[:MAX_NAMED_FILES])
-    return f"I could not send these files; they are in the workspace:\n\n{listed}{more}"
 
 
 def _digest(*parts: str) -> str:

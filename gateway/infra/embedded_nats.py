@@ -105,7 +105,7 @@ class EmbeddedNats:
     async def start(self) -> None:
         """Start the child and its supervision; raises BrokerFailed."""
         await self._kill_stale()
-        (self._directory / _BOOT_FILE).write_text(_boot_id())
+        _write_private(self._directory / _BOOT_FILE, _boot_id())
         await self._spawn()
         self._supervision = asyncio.create_task(self._supervise())
 
@@ -188,7 +188,7 @@ class EmbeddedNats:
     async def _read_port(self, child: asyncio.subprocess.Process) -> int:
         ports = self._directory / f"{self._binary.name}_{child.pid}.ports"
         deadline = asyncio.get_running_loop().time() + _START_TIMEOUT
-        while not (ports.exists() and ports.read_text()):
+        while (port := _reported_port(ports)) is None:
             if child.returncode is not None:
                 raise EmbeddedNatsFailed(
                     f"nats-server ended with {child.returncode}: {self._last_log_line()}"
@@ -197,7 +197,7 @@ class EmbeddedNats:
                 self._send_signal(signal.SIGKILL)
                 raise EmbeddedNatsFailed(f"nats-server did not start within {_START_TIMEOUT:.0f} s")
             await asyncio.sleep(0.005)
-        return int(json.loads(ports.read_text())["nats"][0].rpartition(":")[2])
+        return port
 
     def _last_log_line(self) -> str:
         """Return the last line of the log, or what precedes the stacks of a Go program that crashed."""
@@ -295,16 +295,30 @@ def find_running(data_dir: Path) -> tuple[str, str] | None:
         return None
 
 
+def _reported_port(file: Path) -> int | None:
+    """Return the port that a server has written down; None while it has not, or not yet in full."""
+    try:
+        return int(json.loads(file.read_text())["nats"][0].rpartition(":")[2])
+    except (FileNotFoundError, ValueError):
+        return None
+
+
 def _storage_limit(directory: Path, requested: int | None) -> int:
-    stored = directory / "budget"
-    if requested is None and stored.exists():
-        return int(stored.read_text())
+    stored = _stored_limit(directory / "budget")
+    if requested is None and stored is not None:
+        return stored
     half = shutil.disk_usage(directory).free // 2
-    budget = min(requested or _MAX_STORAGE_BYTES, max(half, _MIN_STORAGE_BYTES))
-    if stored.exists():
-        budget = max(budget, int(stored.read_text()))
-    stored.write_text(str(budget))
+    budget = max(stored or 0, min(requested or _MAX_STORAGE_BYTES, max(half, _MIN_STORAGE_BYTES)))
+    _write_private(directory / "budget", str(budget))
     return budget
+
+
+def _stored_limit(file: Path) -> int | None:
+    """Return the limit of the last start; None without one, also if a full disk left its file empty."""
+    try:
+        return int(file.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def _boot_id() -> str:

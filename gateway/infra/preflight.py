@@ -26,6 +26,7 @@ from delivery.exhaustion import EXHAUSTED, Resource, exhausted_resource
 from gateway.accounts.key_rotation import check_keys
 from gateway.accounts.vault import DecryptionFailed, Vault, key_file, open_vault
 from gateway.config.settings import Settings
+from gateway.infra.data_dir import separate_disks
 from gateway.migrations import migrate_up
 from gateway.records.rules.sandbox_ceilings import FIRST_ACCOUNT
 from gateway.store.accounts.accounts import get_account
@@ -261,8 +262,20 @@ def describe_exhaustion(settings: Settings, error: BaseException) -> str | None:
     reason = f"{EXHAUSTED[resource]} ({error})"
     if resource is not Resource.DISK:
         return reason
-    free = shutil.disk_usage(settings.data_dir).free / 1_000_000
-    return f"{reason}. data_dir = {settings.data_dir} (--data, DOVECOTE_DATA_DIR) has {free:.1f} MB free"
+    free = f"{_free_megabytes(settings.data_dir):.1f} MB free"
+    others = [
+        f"; {one}, a disk of its own, has {_free_megabytes(one):.1f} MB free"
+        for one in separate_disks(settings.data_dir)
+    ]
+    named = f"data_dir = {settings.data_dir} (--data, DOVECOTE_DATA_DIR)"
+    return f"{reason}. {named} has {free}{''.join(others)}"
+
+
+def _free_megabytes(directory: Path) -> float:
+    try:
+        return shutil.disk_usage(directory).free / 1_000_000
+    except OSError:  # a mount whose server is gone
+        return 0.0
 
 
 class SecretKeyMismatch(Exception):

@@ -211,6 +211,16 @@ async def test_a_machine_that_went_down_under_the_broker_is_noticed(tmp_path: Pa
             assert not broker.may_have_lost
 
 
+async def test_a_budget_that_a_full_disk_left_empty_is_made_again(tmp_path: Path) -> None:
+    """The start after a start on a full disk needs no one to remove a file."""
+    budget = tmp_path / "data" / "nats" / "budget"
+    budget.parent.mkdir(parents=True, mode=0o700)
+    budget.touch()
+    with DataDirLock(tmp_path / "data") as lock:
+        async with open_embedded_nats(lock, storage_bytes=20_000_000) as broker:
+            assert int(budget.read_text()) == broker.storage_bytes
+
+
 async def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     """A missing or broken binary is one clear error."""
     with pytest.raises(EmbeddedNatsFailed, match="NATS_BIN"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import signal
 import subprocess
@@ -20,9 +21,12 @@ from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.errors import AppendConflict, DeliveryError
 from delivery.events.event import Event, EventType
 from gateway.accounts.vault import associated_data, open_vault
+from gateway.config.settings import Settings
 from gateway.infra.data_dir import DataDirLock, DataDirUnusable, prepare_data_dir
 from gateway.infra.embedded_nats import EmbeddedNats, open_embedded_nats
+from gateway.infra.preflight import describe_exhaustion
 from gateway_process import GatewayProcess
+from sandbox.errors import ProviderRefused
 from sandbox.lifecycle.external import open_provider
 from sandbox.model import BackgroundJob, BackgroundJobState
 from sandbox.testing.waiting import until, wait_for_job, wait_for_output
@@ -140,6 +144,17 @@ async def test_a_start_on_a_full_disk_names_the_directory_and_the_remedy(small_d
     assert f"data_dir = {data} (--data, DOVECOTE_DATA_DIR) has 0.0 MB free" in said
 
 
+def test_a_full_disk_below_the_data_directory_is_named(tmp_path: Path) -> None:
+    """The one of the event log, for example: the data directory itself has plenty of space."""
+    (tmp_path / "data").mkdir()
+    with mount_small_disk(tmp_path / "data" / "nats", 8) as nats:
+        with (nats / "filler").open("wb", buffering=0) as filler:
+            fill_disk(filler)
+        said = describe_exhaustion(Settings(data_dir=tmp_path / "data"), OSError(errno.ENOSPC, "full"))
+    assert said is not None
+    assert said.endswith(f"; {nats}, a disk of its own, has 0.0 MB free")
+
+
 async def _append_until_it_fails(rig: SmallDiskNats, file: FileIO) -> None:
     while True:
         await rig.append()
@@ -164,6 +179,10 @@ async def test_a_job_that_ends_on_a_full_disk_keeps_its_exit_code_and_output(sma
         (small_disk / "filler").unlink()
         report = await wait_for_job(sandbox, "job_1")
         assert (report.exit_code, report.output) == (3, b"before\nafter\n")
+        with (small_disk / "filler").open("wb", buffering=0) as filler:
+            fill_disk(filler)
+            with pytest.raises(ProviderRefused, match="did not start: No space left on device"):
+                await sandbox.spawn(BackgroundJob(id="job_2", script="true", token="t"))
         await provider.destroy(sandbox.id)  # with the supervisor, which would report to a gateway
 
 

@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from types import FrameType
@@ -48,13 +49,15 @@ def main() -> NoReturn:
     reply_pipe, reply_end = os.pipe()
     if os.fork() == 0:
         os.close(reply_pipe)
-        _daemonize(directory)
+        with _failure_reported_to(reply_end):
+            _daemonize(directory)
         supervise(directory, spec, reply_end)
         os._exit(0)
     os.close(reply_end)
-    reply = os.read(reply_pipe, 64)
-    os.write(1, reply)
-    os._exit(0 if reply in {READY, ALREADY_STARTED} else 1)
+    reply = os.read(reply_pipe, 2000)
+    has_started = reply in {READY, ALREADY_STARTED}
+    os.write(1 if has_started else 2, reply)
+    os._exit(0 if has_started else 1)
 
 
 def _daemonize(directory: Path) -> None:
@@ -74,8 +77,9 @@ def supervise(directory: Path, spec: JobSpec, reply_pipe: int) -> None:
         return
     of_spec = {"boot": spec.boot, "group": spec.group, "rests": spec.rests, "proxied": spec.proxied}
     started = {"pid": os.getpid(), **of_spec}
-    write_durably(directory / STARTED, json.dumps(started).encode())
-    runner = CommandRunner(directory, spec)
+    with _failure_reported_to(reply_pipe):
+        write_durably(directory / STARTED, json.dumps(started).encode())
+        runner = CommandRunner(directory, spec)
     _send_reply(reply_pipe, READY)
     code = runner.wait()
     runner.record_end(code)
@@ -90,6 +94,16 @@ def _wait_for_lock(directory: Path) -> int | None:
             return lock
         time.sleep(0.05)
     return None
+
+
+@contextlib.contextmanager
+def _failure_reported_to(reply_pipe: int) -> Iterator[None]:
+    """Reply with the reason of a failure in the block, such as a full disk, which also takes no log."""
+    try:
+        yield
+    except OSError as error:
+        _send_reply(reply_pipe, (error.strerror or str(error)).encode())
+        raise
 
 
 def _send_reply(reply_pipe: int, reply: bytes) -> None:

@@ -93,7 +93,7 @@ class TurnWorkerHarness:
             transactions=self.transactions,
             environment_resolver=self.environment_resolver,
             file_store=file_store,
-            links=cast("SignedLinks", None),
+            links=SignedLinks(keys=[b"key"]),
             trees=TurnTrees(self.database, self.environment_resolver.workspaces, file_store, limit=1_000_000),
             settings=FileSettings(),
             checkpoint=_no_checkpoint,
