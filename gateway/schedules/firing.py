@@ -7,6 +7,7 @@ and a crash before the commit leaves the schedule due.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -99,7 +100,7 @@ def plan_occurrence(schedule: Schedule, due: datetime, now: datetime) -> Occurre
         next_at=following,
         state=state,
         last_at=due if starts else schedule.last_at,
-        fired=schedule.fired + 1,
+        fired=schedule.fired + starts,
         note=note,
     )
     return Occurrence(starts=starts, after=after)
@@ -125,11 +126,14 @@ class ScheduleFiring:
         submissions: Submissions,
         *,
         now: Callable[[], datetime] = utc_now,
+        ticks: Callable[[], float] = time.monotonic,
         interval: float = POLL_SECONDS,
     ) -> None:
         self._transactions = transactions
         self._submissions = submissions
         self._now = now
+        self._ticks = ticks
+        self._started_at = now() - timedelta(seconds=ticks())
         self._interval = interval
         self._full: dict[str, float] = {}
 
@@ -138,6 +142,7 @@ class ScheduleFiring:
         while not stop.is_set():
             wait = self._interval
             try:
+                await self.follow_clock()
                 wait = await self._fire_and_get_wait()
             except DatabaseUnavailable as error:
                 log.warning("schedules.database_unavailable", error=error)
@@ -156,6 +161,37 @@ class ScheduleFiring:
         if following is None:
             return self._interval
         return min(max((following - self._now()).total_seconds(), 0.05), self._interval)
+
+    async def follow_clock(self) -> None:
+        """Bring the next times of schedules forward if the clock was set back since the last call.
+
+        They were computed while it was fast: a schedule for each minute would not fire for as long as that.
+        """
+        now = self._now()
+        started_at = now - timedelta(seconds=self._ticks())
+        if self._started_at - started_at > GRACE:
+            log.warning("schedules.clock_set_back", seconds=(self._started_at - started_at).total_seconds())
+            await self._bring_forward(now)
+        self._started_at = started_at
+
+    async def _bring_forward(self, now: datetime) -> None:
+        last = ""
+        while True:
+            async with self._transactions.database.read() as connection:
+                later = await store.list_later(connection, now=now, after=last, limit=BATCH)
+            if not later:
+                return
+            for schedule in later:
+                with suppress(InvalidRecurrence):
+                    await self._bring_one_forward(schedule, now)
+            last = later[-1].id
+
+    async def _bring_one_forward(self, schedule: Schedule, now: datetime) -> None:
+        assert schedule.next_at is not None
+        earliest = recurrence_of(schedule).earliest_after(now, due=schedule.next_at)
+        if earliest is not None and earliest < schedule.next_at:
+            async with self._transactions.database.begin() as connection:
+                await store.update_schedule(connection, schedule, replace(schedule, next_at=earliest))
 
     async def fire_due(self) -> int:
         """Fire a batch of what is due; returns how many schedules were due."""
@@ -191,7 +227,9 @@ class ScheduleFiring:
         self, tx: Transaction, occurrence: Occurrence, schedule: Schedule, due: datetime
     ) -> None:
         if occurrence.starts and await _is_waiting(tx.connection, schedule):
-            after = replace(occurrence.after, last_at=schedule.last_at, note=WAITING_NOTE)
+            after = replace(
+                occurrence.after, last_at=schedule.last_at, fired=schedule.fired, note=WAITING_NOTE
+            )
             occurrence = Occurrence(starts=False, after=after)
         if not await store.update_schedule(tx.connection, schedule, occurrence.after):
             raise _AlreadyFired

@@ -66,6 +66,15 @@ class Recurrence:
             return next_cron_time(self.cron, _zone(self.timezone), moment)
         return None
 
+    def earliest_after(self, moment: datetime, *, due: datetime) -> datetime | None:
+        """Return the first time after `moment`, of the grid that has the time `due`; None for a single time.
+
+        Unlike `next_after` it may be before `due`. Raises InvalidRecurrence as it does.
+        """
+        if self.every is not None:
+            return due - self.every * max((due - moment - timedelta.resolution) // self.every, 0)
+        return self.next_after(moment, since=moment)
+
 
 def parse_recurrence(
     *,

@@ -148,6 +148,13 @@ async def list_due(
     return [_schedule(row) for row in found]
 
 
+async def list_later(connection: Connection, *, now: datetime, after: str, limit: int) -> Sequence[Schedule]:
+    """Return recurring schedules that are due later than now, in the order of their ids, after an id."""
+    later = (table.c.next_at > now) & table.c.at.is_(None) & (table.c.id > after)
+    found = await connection.execute(select(table).where(later).order_by(table.c.id).limit(limit))
+    return [_schedule(row) for row in found]
+
+
 async def next_due(connection: Connection) -> datetime | None:
     """Return when the next schedule of any account is due."""
     due: datetime | None = (await connection.execute(_NEXT_DUE)).scalar_one_or_none()

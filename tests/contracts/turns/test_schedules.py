@@ -97,6 +97,31 @@ async def test_a_due_time_starts_one_turn_on_competing_replicas(harness: Ingress
     assert (after.next_at, after.fired, after.last_turn) == (START + HOUR, 1, fired[0].turn)
 
 
+@pytest.mark.parametrize("recurrence", [Recurrence(every=HOUR), Recurrence(cron="0 * * * *")])
+async def test_a_clock_that_was_fast_holds_no_schedule_up(
+    harness: IngressHarness, recurrence: Recurrence
+) -> None:
+    """A time that was computed by a clock which is set back by a day is not waited for; none fires twice."""
+    schedule = await add(harness, recurrence=recurrence)
+    single = await add(harness, recurrence=Recurrence(at=START))
+    clock, elapsed = [START + 24 * HOUR], [0.0]
+    replica = ScheduleFiring(
+        harness.transactions, harness.submissions, now=lambda: clock[0], ticks=lambda: elapsed[0]
+    )
+    await replica.fire_due()
+    clock[0], elapsed[0] = START + HOUR / 2, 1.0
+    await replica.follow_clock()
+    async with harness.database.read() as connection:
+        after = await store.get(connection, harness.account, schedule.id)
+        ended = await store.get(connection, harness.account, single.id)
+    assert after is not None
+    assert (after.next_at, after.fired) == (START + HOUR, 1)
+    assert ended is not None
+    assert ended.next_at is None
+    await replica.follow_clock()
+    assert await replica.fire_due() == 0
+
+
 @pytest.mark.parametrize("point", ["schedule.fire.before_commit", "schedule.fire.after_commit"])
 async def test_a_crash_around_the_commit_starts_one_turn(database: Database, point: str) -> None:
     """Before the commit the time is still due, and after it the turn is queued: nothing is half done."""
