@@ -49,7 +49,7 @@ RULES: Mapping[str, str] = {
     "bundle_files": CONFIGURED,
     "channel_notes": "30 days for what was seen recently; one row for each room",
     "channel_secrets": "until the workspace uninstalls the app, or the channel is deleted",
-    "conversations": "until it is deleted",
+    "conversations": "until it is deleted; without a name and a chat until its turns and messages are",
     "deliveries": "retention.deliveries; dead ones retention.turns",
     "destinations": "one row for each chat or endpoint",
     "drafts": "three days",
@@ -159,6 +159,8 @@ class RetentionTask:
             steps["messages"] = lambda connection, after: turn_retention.delete_messages(
                 connection, after=after, before=messages
             )
+        if turns is not None and messages is not None:
+            steps["conversations"] = partial(_delete_conversations, min(turns, messages))
         if (spent := self._moment(settings.usage)) is not None:
             steps["usage"] = partial(_delete_usage, spent)
         if (logged := self._moment(settings.audit)) is not None:
@@ -176,6 +178,10 @@ async def _delete_deliveries(
     done: datetime, failed: datetime | None, connection: Connection, after: int
 ) -> int | None:
     return await queries.delete_deliveries(connection, after=after, done_before=done, failed_before=failed)
+
+
+async def _delete_conversations(before: datetime, connection: Connection, _after: int) -> int | None:
+    return await turn_retention.delete_conversations(connection, before=before) or None
 
 
 async def _delete_usage(before: datetime, connection: Connection, _after: int) -> int | None:

@@ -758,6 +758,8 @@ CREATE INDEX ix_channel_notes_updated_at ON channel_notes (updated_at);
 
 CREATE INDEX ix_conversations_account ON conversations (account);
 
+CREATE INDEX ix_conversations_unnamed ON conversations (created_at) WHERE name IS NULL AND channel IS NULL;
+
 CREATE INDEX ix_deliveries_account ON deliveries (account);
 
 CREATE INDEX ix_deliveries_approvals ON deliveries (destination, platform_id) WHERE event_type = 'approval.requested';

@@ -122,6 +122,7 @@ conversations = Table(
     Column("created_at", UtcDateTime, nullable=False),
     UniqueConstraint("account", "name"),
     UniqueConstraint("account", "address_key"),
+    partial_index("ix_conversations_unnamed", "created_at", where="name IS NULL AND channel IS NULL"),
 )
 """`address_key` belongs to the open conversation of a chat thread; `/new` frees it for the next one.
 `room_position` is the last row of `room_messages` that a turn got as context. While `handover_by` is set, a

@@ -1,18 +1,26 @@
-"""SQL that deletes old turns with all that belongs to them, and old messages, in bounded steps."""
+"""SQL that deletes old turns with all that belongs to them, old messages, and conversations without both.
+
+Each step is bounded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, select
+from sqlalchemy import Select, delete, exists, select
 
 from delivery.database.engine import Connection
 from delivery.deliveries import queries, routes
 from delivery.deliveries.queries import BATCH_ROWS
+from gateway.store.accounts import audit_log, deletion
 from gateway.store.job_state import JobState
-from gateway.store.tables import approvals, jobs, messages, turns
+from gateway.store.schedule_tables import schedules, triggers
+from gateway.store.tables import approvals, conversations, jobs, messages, turns
 from gateway.store.turn_state import OPEN
+
+CONVERSATIONS = 20
+"""Conversations that one step deletes."""
 
 _SEEN = [
     turns.c[name] for name in ("position", "id", "conversation", "job", "state", "created_at", "finished_at")
@@ -77,3 +85,39 @@ async def delete_messages(connection: Connection, *, after: int, before: datetim
     old = [row.id for row in seen if row.state not in OPEN]
     await connection.execute(delete(messages).where(messages.c.id.in_(old)))
     return page[-1].position if seen and len(page) == BATCH_ROWS else None
+
+
+async def delete_conversations(connection: Connection, *, before: datetime) -> int:
+    """Delete some conversations that nobody can find again, and return how many.
+
+    They have neither a name nor a chat, and all of their turns and messages are deleted; clients that keep
+    their own history begin one with each request. What the agent remembers of them is deleted too.
+    """
+    found = (await connection.execute(_unused(before).limit(CONVERSATIONS))).all()
+    ids = [row.id for row in found]
+    # Messages that come now wait, and do not find their conversation; the second query sees earlier ones.
+    await connection.execute(select(conversations.c.id).where(conversations.c.id.in_(ids)).with_for_update())
+    unused = (await connection.execute(_unused(before).where(conversations.c.id.in_(ids)))).all()
+    for row in unused:
+        await deletion.delete_conversation(connection, row.account, row.id)
+        await audit_log.schedule_purge(connection, row.account, row.id)
+    return len(unused)
+
+
+def _unused(before: datetime) -> Select[tuple[str, str]]:
+    """Select account and id of conversations that are older and that nothing refers to, the oldest first."""
+    used = [
+        exists().where(table.c.conversation == conversations.c.id)
+        for table in (messages, turns, jobs, schedules, triggers)
+    ]
+    return (
+        select(conversations.c.account, conversations.c.id)
+        .where(
+            conversations.c.name.is_(None),
+            conversations.c.channel.is_(None),
+            conversations.c.client_state.is_(None),
+            conversations.c.created_at < before,
+            *(~one for one in used),
+        )
+        .order_by(conversations.c.created_at)
+    )

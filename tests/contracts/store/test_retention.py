@@ -16,6 +16,7 @@ from gateway.config.setting_types import RetentionSettings
 from gateway.maintenance.retention import FIRST_SECONDS, INTERVAL_SECONDS, RULES, RetentionTask
 from gateway.store import history_tables, sandbox_tables, tables
 from gateway.store.conversations import histories
+from gateway.store.schedule_tables import schedules
 from gateway.store.turns import retention
 from ingress_harness import IngressHarness, open_ingress_harness
 
@@ -107,6 +108,37 @@ async def test_a_step_is_short(harness: IngressHarness) -> None:
     assert not await _column(harness, tables.messages, "created_at") & {OLD}
 
 
+async def test_unused_conversations_without_a_name_are_deleted(harness: IngressHarness) -> None:
+    """Those without a name, a chat, turns and messages, with what agents remember; others stay."""
+    await harness.send_message("in a chat")
+    others: dict[str, dict[str, Any]]
+    others = {"named": {"name": "kept"}, "stored": {"client_state": {}}, "young": {"created_at": NOW}}
+    used = {"said": tables.messages, "asked": tables.turns, "scheduled": schedules}
+    async with harness.database.begin() as connection:
+        for id_ in ("gone", *others, *used):
+            row: dict[str, Any] = {
+                "id": id_,
+                "account": harness.account,
+                "agent": "agt",
+                "fence": 0,
+                "created_at": OLD,
+            }
+            await connection.execute(insert(tables.conversations), row | others.get(id_, {}))
+            await histories.append(
+                connection, account=harness.account, conversation=id_, turn=None, body=b"x"
+            )
+        said = _message(harness, "msg_1", "said", None, NOW)
+        await connection.execute(insert(tables.messages), said)
+        await connection.execute(insert(tables.turns), _turn(harness, "asked", "trn_1", "waiting", None))
+        await connection.execute(insert(schedules), _schedule(harness, "scheduled"))
+    chats = await _column(harness, tables.conversations, "id") - {"gone", *others, *used}
+    await RetentionTask(harness.database, DAYS_90, now=lambda: NOW, pause=0).run_once(asyncio.Event())
+    kept = {*others, *used}
+    assert await _column(harness, tables.conversations, "id") == chats | kept
+    assert await _column(harness, history_tables.histories, "conversation") == kept
+    assert await _column(harness, tables.erasures, "conversation") == {"gone"}
+
+
 async def _fill(harness: IngressHarness, conversation: str) -> None:
     """Insert an old turn of each kind, and a young one, with all that belongs to them."""
     turn_rows = [
@@ -194,6 +226,21 @@ def _turn(
         "notify": False,
         "created_at": finished or OLD,
         "finished_at": finished,
+    }
+
+
+def _schedule(harness: IngressHarness, conversation: str) -> dict[str, Any]:
+    return {
+        "id": "sch_1",
+        "account": harness.account,
+        "conversation": conversation,
+        "kind": "turn",
+        "text": "work",
+        "timezone": "UTC",
+        "missed": "once",
+        "state": "paused",
+        "created_by": "",
+        "created_at": OLD,
     }
 
 
