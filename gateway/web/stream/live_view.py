@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 import aiohttp
+import structlog
 from aiohttp import web
 from yarl import URL
 
@@ -26,6 +28,8 @@ from gateway.web.http.route import PATH_PARAMETER, ApiCall, ApiRoute, NoContent
 from gateway.web.stream.readers import StreamReader, StreamReaders
 from sandbox.errors import SandboxError
 
+log = structlog.get_logger(__name__)
+
 MAX_PAGE_BYTES = 16 * 1024 * 1024
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 CHUNK = 64 * 1024
@@ -34,6 +38,7 @@ URL_SECONDS = 30.0
 
 MAX_URLS = 256
 HEARTBEAT_SECONDS = 30.0
+_OTHER_WAY = "have the agent send it as a file"
 _PROTOCOL = "binary"
 _HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "sandbox allow-scripts allow-pointer-lock",
@@ -45,13 +50,22 @@ _HEADERS: Mapping[str, str] = {
 """The page's origin is opaque, so also its own scripts are fetched across origins."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KnownUrl:
+    """The address of a port. After a suspension another sandbox may have it: it holds for one instance."""
+
+    instance: tuple[object, ...]
+    until: float
+    url: str
+
+
 class LiveViews:
     """The client of sandboxes' ports, and the addresses that it asked for lately."""
 
     def __init__(self, readers: StreamReaders) -> None:
         self.readers = readers
         self.session: aiohttp.ClientSession | None = None
-        self._urls: dict[tuple[str, str, int], tuple[float, str]] = {}
+        self._urls: dict[tuple[str, str, int], _KnownUrl] = {}
 
     async def running(self, _application: object = None) -> AsyncIterator[None]:
         """Keep a client open while the application runs."""
@@ -62,20 +76,21 @@ class LiveViews:
     async def url(self, call: ApiCall[NoContent, NoContent], link: ViewLink) -> URL:
         """Return the address of a link's port; raises HttpProblem."""
         key, now = (link.account, link.sandbox, link.port), asyncio.get_running_loop().time()
-        until, url = self._urls.get(key, (0.0, ""))
-        if until < now:
-            control = call.services.sandbox_control
-            row = await control.get(link.account, link.sandbox)
-            if row is None:
-                raise _not_found()
+        control = call.services.sandbox_control
+        row = await control.get(link.account, link.sandbox)
+        if row is None:
+            raise _not_found()
+        instance = (row.sandbox, row.boot, row.active_since, row.paused)
+        known = self._urls.get(key)
+        if known is None or known.instance != instance or known.until < now:
             try:
                 url = await control.expose(row, link.port)
             except SandboxError as error:
                 raise HttpProblem(503, f"the sandbox cannot be reached: {error}") from error
             while len(self._urls) >= MAX_URLS:
                 del self._urls[next(iter(self._urls))]
-            self._urls[key] = (now + URL_SECONDS, url)
-        return URL(url)
+            known = self._urls[key] = _KnownUrl(instance=instance, until=now + URL_SECONDS, url=url)
+        return URL(known.url)
 
     def discard(self, link: ViewLink) -> None:
         """Ask again for a port's address: nothing answers at the one that is known."""
@@ -145,17 +160,30 @@ async def _relay_file(
     async with session.get(target, headers=headers, allow_redirects=False) as answer:
         if answer.status != 200:  # noqa: PLR2004 - OK
             raise _not_found()
+        if (answer.content_length or 0) > MAX_PAGE_BYTES:
+            raise HttpProblem(502, f"the file has more than {MAX_PAGE_BYTES} bytes: {_OTHER_WAY}")
         response = web.StreamResponse(headers=_HEADERS)
         response.headers["Content-Type"] = answer.headers.get("Content-Type", "application/octet-stream")
         await response.prepare(request)
-        left = MAX_PAGE_BYTES
-        async for chunk in answer.content.iter_chunked(CHUNK):
-            left -= len(chunk)
-            if left < 0:
-                break
-            await response.write(chunk)
+        try:
+            await _copy_body(answer, response)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            log.info("live_view.file_broken", error=str(error) or type(error).__name__)
+            if request.transport is not None:
+                request.transport.abort()  # the status was sent: only so the end is no regular one
+            return response
     await response.write_eof()
     return response
+
+
+async def _copy_body(answer: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
+    """Copy a body to its end; raises aiohttp.ClientError for one that breaks or is too long, TimeoutError."""
+    left = MAX_PAGE_BYTES
+    async for chunk in answer.content.iter_chunked(CHUNK):
+        left -= len(chunk)
+        if left < 0:
+            raise aiohttp.ClientPayloadError(f"it has more than {MAX_PAGE_BYTES} bytes")
+        await response.write(chunk)
 
 
 async def _relay_socket(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from aiohttp import web
 
 from api_server import ApiClient
 from example_packages import add_distribution
+from gateway.web.stream.live_view import MAX_PAGE_BYTES
 from gateway_process import gateway
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -34,6 +37,8 @@ class Desktop:
         application.router.add_get("/vnc.html", self._page)
         application.router.add_get("/websockify", self._socket)
         application.router.add_get("/away", self._away)
+        application.router.add_get("/broken", self._broken)
+        application.router.add_get("/long", self._long)
         runner = web.AppRunner(application)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -50,6 +55,19 @@ class Desktop:
 
     async def _away(self, _request: web.Request) -> web.Response:
         raise web.HTTPFound("/vnc.html")
+
+    async def _broken(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "1000"})
+        await response.prepare(request)
+        await response.write(b"begin")
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    async def _long(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": str(MAX_PAGE_BYTES + 1)})
+        await response.prepare(request)
+        return response
 
     async def _socket(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(protocols=("binary",))
@@ -130,6 +148,12 @@ async def test_a_link_opens_the_desktop_of_its_sandbox_alone(tmp_path: Path) -> 
         assert not {"Cookie", "Authorization", "X-Own"} & headers.keys()
         for wrong in (f"{link}x/vnc.html", f"{link[:-1]}/vnc.html", f"{link}/other", f"{link}/away"):
             assert await given.status(wrong) == 404, wrong
+        async with given.session.get(f"{given.url}{link}/broken") as broken:
+            assert broken.status == 200
+            async with asyncio.timeout(30):
+                with pytest.raises(aiohttp.ClientPayloadError):
+                    await broken.read()
+        assert await given.status(f"{link}/long") == 502
         for method in ("POST", "DELETE"):
             assert (await given.mine.call(method, f"{link}/vnc.html")).status == 405
         socket = await given.session.ws_connect(
@@ -143,6 +167,9 @@ async def test_a_link_opens_the_desktop_of_its_sandbox_alone(tmp_path: Path) -> 
         assert await given.status(f"{link}/vnc.html") == 404
         again = await create(given, given.mine)
         assert await given.status(f"{again}/vnc.html") == 200
+        assert (await given.mine.call("POST", f"/sandboxes/{given.sandbox}/stop")).status == 200
+        assert await given.status(f"{again}/vnc.html") == 503
         assert (await given.mine.call("DELETE", f"/sandboxes/{given.sandbox}")).status == 204
+        assert await given.status(f"{again}/vnc.html") == 404
         refused = await given.mine.call("POST", f"/sandboxes/{given.sandbox}/views", {})
         assert refused.status == 404
