@@ -24,7 +24,7 @@ from channels.slack.api import Api
 from channels.slack.receive import signature
 from channels.slack.receive.bolt import BoltInbox, parse_request
 from channels.slack.receive.catch_up import READ_SECONDS, CatchUp, Dispatch, workspace_of
-from channels.slack.receive.socket_mode import OrderedSocketModeClient
+from channels.slack.receive.socket_mode import HELLO_SECONDS, OrderedSocketModeClient
 from channels.slack.thread_locations import ThreadLocations
 from channels.slack.workspaces import SlackWorkspaces
 from channels.supervision import supervise
@@ -43,8 +43,10 @@ class SlackReceiver(Receiver):
         state: ChannelState,
         *,
         channel: str,
+        hello_seconds: float = HELLO_SECONDS,
     ) -> None:
         self._api = api
+        self._hello_seconds = hello_seconds
         self._inbox = BoltInbox(api, workspaces, locations, channel=channel)
         self._unread = UnreadRooms(state, delays=READ_SECONDS, group_of=workspace_of)
         self._catch_up = CatchUp(workspaces, locations, self._unread)
@@ -68,7 +70,8 @@ class SlackReceiver(Receiver):
             return (await handle(missed)).status == HTTPStatus.OK
 
         if self._api.settings.mode == "socket":
-            receive = OrderedSocketModeClient(self._api, handle, backoff, self._catch_up, self._unread).run()
+            parts = self._api, handle, backoff, self._catch_up, self._unread
+            receive = OrderedSocketModeClient(*parts, hello_seconds=self._hello_seconds).run()
         else:
             receive = self._wait_for_posts(backoff, stop)
         await supervise(self._receive_and_read(receive, dispatch, backoff), stop)

@@ -36,6 +36,9 @@ MAX_QUEUED = 1000
 
 CLOSE_SECONDS = 0.5
 _OPEN_FRAMES = {aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG}
+HELLO_SECONDS = 30.0
+"""Seconds after which a connection is dead on which Slack has not sent its hello."""
+
 TOO_MANY_CONNECTIONS_SECONDS = 30.0
 """Seconds to wait when too many connections are open."""
 
@@ -72,7 +75,14 @@ class OrderedSocketModeClient(SocketModeClient):
     """Slack's client for one app, whose envelopes are stored one after the other, then acknowledged."""
 
     def __init__(
-        self, api: Api, handle: HandleEnvelope, backoff: Backoff, catch_up: CatchUp, unread: UnreadRooms
+        self,
+        api: Api,
+        handle: HandleEnvelope,
+        backoff: Backoff,
+        catch_up: CatchUp,
+        unread: UnreadRooms,
+        *,
+        hello_seconds: float,
     ) -> None:
         token = api.settings.app_token
         super().__init__(
@@ -88,6 +98,8 @@ class OrderedSocketModeClient(SocketModeClient):
         self._held = HeldUpdates(unread, self._store)
         self._own_session = self.aiohttp_client_session
         self._delay_seconds = 0.0
+        self._hello_seconds = hello_seconds
+        self._has_hello = False
         self._is_replacing = True
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.aiohttp_client_session = cast("aiohttp.ClientSession", SocketSession(api, self._on_failure))
@@ -127,8 +139,14 @@ class OrderedSocketModeClient(SocketModeClient):
         socket = self.current_session
         if socket is None:
             return
-        while not self.closed and await self._receive_frame(socket):
-            pass
+        self._has_hello = False
+        try:
+            async with asyncio.timeout(self._hello_seconds) as limit:
+                while not self.closed and await self._receive_frame(socket):
+                    limit.reschedule(None if self._has_hello else limit.when())
+        except TimeoutError:
+            self._is_replacing = True
+            self._backoff.receiving(INTERRUPTED, "Slack sent no hello on a new connection")
         await socket.close()
         with suppress(ChannelError):  # `run` raises it
             await self.connect_to_new_endpoint()
@@ -152,6 +170,7 @@ class OrderedSocketModeClient(SocketModeClient):
         if message.get("type") == "disconnect":
             self._prepare_replacement(message.get("reason"))
             return False
+        self._has_hello = self._has_hello or message.get("type") == "hello"
         await self.message_queue.put(message)
         return True
 
@@ -207,9 +226,6 @@ class OrderedSocketModeClient(SocketModeClient):
             self.message_queue.get_nowait()
         self._held.drop()
         self._is_replacing = True
-        await self._close_connection()
-
-    async def _close_connection(self) -> None:
         if self.current_session is not None:
             await self.current_session.close()
 

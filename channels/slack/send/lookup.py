@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from channels.errors import Rejected, Unreachable, Unsupported
-from channels.inbox.text import to_number
+from channels.inbox.text import mapping, to_number
 from channels.message import Address, SentMessage
 from channels.slack.api import Api
 from channels.slack.errors import error_code
@@ -98,11 +98,9 @@ def _digest_of(message: dict[str, Any]) -> str:
 
 
 def _key_of(message: dict[str, Any]) -> object:
-    metadata = message.get("metadata")
-    if not isinstance(metadata, dict) or metadata.get("event_type") != METADATA_TYPE:
-        return None
-    payload = metadata.get("event_payload")
-    return payload.get("delivery_id") if isinstance(payload, dict) else None
+    metadata = mapping(message.get("metadata"))
+    is_ours = metadata.get("event_type") == METADATA_TYPE
+    return mapping(metadata.get("event_payload")).get("delivery_id") if is_ours else None
 
 
 def _is_reply_without_metadata(message: dict[str, Any], bot: Bot) -> bool:
@@ -112,8 +110,7 @@ def _is_reply_without_metadata(message: dict[str, Any], bot: Bot) -> bool:
     """
     is_own = message.get("user") == bot.id or bool(bot.bot_id and message.get("bot_id") == bot.bot_id)
     is_reply = message.get("subtype") in {None, "bot_message"} and not message.get("files")
-    metadata = message.get("metadata")
-    has_metadata = isinstance(metadata, dict) and bool(metadata.get("event_type"))
+    has_metadata = bool(mapping(message.get("metadata")).get("event_type"))
     return is_own and is_reply and not has_metadata
 
 
@@ -123,6 +120,5 @@ def _seconds(message: dict[str, Any]) -> float:
 
 
 def _cursor(answer: Any) -> str:
-    page = answer.get("response_metadata")
-    following = page.get("next_cursor") if isinstance(page, dict) else None
+    following = mapping(answer.get("response_metadata")).get("next_cursor")
     return following if isinstance(following, str) else ""

@@ -6,10 +6,12 @@ SEEN is the first reaction and needs no lookup; any other looks up existing reac
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from channels.errors import NotPermitted, Rejected
+from channels.inbox.text import mapping, mappings
 from channels.message import Address, StatusReaction
 from channels.receiving.bounded_dict import BoundedDict
 from channels.slack.api import Api
@@ -70,15 +72,10 @@ class Reactions:
             answer = await self._api.call("reactions.get", {"channel": address.room, "timestamp": ts})
         except (Rejected, NotPermitted):
             return {EMOJI[StatusReaction.SEEN]}
-        message = answer.get("message")
-        reactions = message.get("reactions") if isinstance(message, dict) else None
-        return {
-            str(one["name"])
-            for one in (reactions if isinstance(reactions, list) else [])
-            if isinstance(one, dict) and one.get("name") in EMOJI.values() and self._is_ours(one)
-        }
+        given = mappings(mapping(answer.get("message")).get("reactions"))
+        return {str(one["name"]) for one in given if one.get("name") in EMOJI.values() and self._is_ours(one)}
 
-    def _is_ours(self, reaction: dict[str, Any]) -> bool:
+    def _is_ours(self, reaction: Mapping[str, Any]) -> bool:
         users = reaction.get("users")
         return isinstance(users, list) and self._bot_user_id in users
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from channels.errors import Rejected
 from channels.inbox.calls import ensure_accepted, limited
-from channels.inbox.text import clean
+from channels.inbox.text import clean, mapping
 from channels.message import Address, File, SentMessage
 from channels.port import RECENT_PREFIX, ChannelState
 from channels.slack.api import Api
@@ -60,8 +60,7 @@ class FileTransfers:
 
     async def _get_download_url(self, file_id: str) -> str:
         answer = await self._api.call("files.info", {"file": file_id})
-        file = answer.get("file")
-        file = file if isinstance(file, dict) else {}
+        file = mapping(answer.get("file"))
         url = file.get("url_private_download") or file.get("url_private")
         if not isinstance(url, str):
             raise Rejected("files.info: the response has no download URL")

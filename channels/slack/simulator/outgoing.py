@@ -50,12 +50,16 @@ class Envelope:
 
 @dataclass(slots=True)
 class Sockets:
-    """The Socket Mode connections; unacknowledged envelopes of a broken one go to the next, in order."""
+    """The Socket Mode connections; unacknowledged envelopes of a broken one go to the next, in order.
+
+    `silent` is how many of the next connections get no hello, and no envelope.
+    """
 
     waiting: list[Envelope] = field(default_factory=list)
     open: list[tuple[web.WebSocketResponse, web.Request]] = field(default_factory=list)
     acknowledged: list[str] = field(default_factory=list)
     cuts: int = 0
+    silent: int = 0
     connected: int = 0
     max_open: int = 0
     retried: int = 0
@@ -82,6 +86,11 @@ class Sockets:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         self.connected += 1
+        if self.silent:
+            self.silent -= 1
+            async for _frame in socket:
+                pass
+            return socket
         greeting = {"type": "hello", "num_connections": 1, "connection_info": {"app_id": APP}}
         await socket.send_str(json.dumps(greeting))
         self.open.append((socket, request))

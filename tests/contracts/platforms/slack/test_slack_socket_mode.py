@@ -13,12 +13,15 @@ from channels.message import Button, ButtonPress, Command, Message, Update
 from channels.port import Connection, WebhookRequest
 from channels.slack import plugin
 from channels.slack.api import connect
+from channels.slack.receive.receiver import SlackReceiver
 from channels.slack.settings import SlackSettings
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.outgoing import signature_headers
 from channels.slack.simulator.world import TEAM
+from channels.slack.thread_locations import ThreadLocations
 from channels.slack.workspaces import SingleWorkspace
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
+from channels.testing.memory_state import MemoryChannelState
 from egress.guard import TRUSTED
 from slack_connections import ROOM, SECRET, TIMEOUT_SECONDS, make_reply, serve_webhook
 
@@ -218,6 +221,25 @@ async def test_a_connection_that_is_one_too_many_is_not_hurried(
                 await simulator.sockets.changed.wait()
     assert simulator.sockets.connected == 1
     assert recorder.states == [True, False]
+
+
+async def test_a_connection_without_a_hello_is_replaced(simulator: Simulator) -> None:
+    """It answers pings, but Slack sends nothing on it: the next connection gets what waits."""
+    simulator.sockets.silent = 1
+    settings, state = SlackSettings.model_validate(simulator.settings()), MemoryChannelState()
+    recorder = UpdateRecorder()
+    async with connect(settings, TRUSTED) as api:
+        workspaces = SingleWorkspace(api, await api.identify())
+        locations = ThreadLocations(state)
+        receiver = SlackReceiver(api, workspaces, locations, state, channel="chn_1", hello_seconds=0.1)
+        receives = asyncio.create_task(receiver.run(recorder.accept, receiving=recorder.record_status))
+        await simulator.say("C0ROOM", "one")
+        await recorder.wait(1)
+        receives.cancel()
+        await asyncio.wait({receives})
+    assert received_texts(recorder) == ["one"]
+    assert recorder.reasons[0] == "Slack sent no hello on a new connection"
+    assert simulator.sockets.connected == 2
 
 
 async def test_a_revoked_app_token_ends_the_connection(simulator: Simulator, slack: Connection) -> None:
