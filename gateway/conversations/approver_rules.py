@@ -9,6 +9,7 @@ from delivery.database.engine import Connection
 from gateway.store.accounts import accounts, records
 from gateway.store.accounts.records import Record
 from gateway.store.conversations import conversations
+from gateway.store.turns import approvals
 from gateway.store.turns.turns import Turn
 
 ApproverRule = str | tuple[str, ...]
@@ -20,11 +21,13 @@ class DecisionContext:
     """The chat in which a person decides, and the rule of its channel.
 
     `posts_decisions`: its platform cannot change the question, so a decision is a message of its own.
+    `may_be_for_others`: other bots of the room may have got the same command.
     """
 
     address: Address
     rule: ApproverRule
     posts_decisions: bool = False
+    may_be_for_others: bool = False
 
 
 def may_decide(rule: ApproverRule, person: str, *, asker: str) -> bool:
@@ -66,3 +69,12 @@ async def may_approve_own_turn(connection: Connection, turn: Turn) -> bool:
         return True
     channel = await records.get_by_id(connection, conversation.channel)
     return channel is not None and may_decide(approver_rule(channel), turn.asker, asker=turn.asker)
+
+
+async def is_of_other_bot(connection: Connection, approval: str, address: Address) -> bool:
+    """Return whether another bot asked in the same room; it replies to a decision that names its question."""
+    conversation = await approvals.get_conversation(connection, approval)
+    found = await conversations.get_by_id(connection, conversation) if conversation else None
+    if found is None or found.address is None or found.channel == address.channel:
+        return False
+    return Address.decode(found.address).room == address.room

@@ -92,9 +92,14 @@ class ChannelContext:
             size=self.context_bytes if size is None else size,
         )
 
-    def decision_context(self, address: Address) -> DecisionContext:
+    def decision_context(self, address: Address, *, may_be_for_others: bool = False) -> DecisionContext:
         """Return the decision context of a chat of this channel."""
-        return DecisionContext(address=address, rule=self.approvers, posts_decisions=not self.can_edit)
+        return DecisionContext(
+            address=address,
+            rule=self.approvers,
+            posts_decisions=not self.can_edit,
+            may_be_for_others=may_be_for_others,
+        )
 
 
 class UpdateAcceptor(Protocol):

@@ -31,6 +31,13 @@ class InboundMessage:
         """Return the chat thread of the update."""
         return self.update.address
 
+    @property
+    def may_be_for_others(self) -> bool:
+        """Return whether other bots of the room may have got this command too; one with a token is ours."""
+        is_shared = self.existing_conversation_only or isinstance(self.update, Command)
+        has_token = isinstance(self.update, Command) and bool(self.update.token)
+        return self.update.room is RoomKind.GROUP and is_shared and not has_token
+
     def origin(self, platform: str) -> dict[str, Any] | None:
         """Return who wrote the message, when and where; None in a direct chat."""
         update = self.update

@@ -195,7 +195,9 @@ class UpdateHandler:
             conversation,
             inbound.command,
             by=inbound.author,
-            decision_context=context.decision_context(inbound.address),
+            decision_context=context.decision_context(
+                inbound.address, may_be_for_others=inbound.may_be_for_others
+            ),
         )
         after_commit.ended_turns = result.ended_turns
         if result.is_confidential and result.reply is not None:

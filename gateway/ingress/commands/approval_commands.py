@@ -15,7 +15,7 @@ from gateway.conversations.approvals import (
     answer_in,
     decide_in,
 )
-from gateway.conversations.approver_rules import DecisionContext
+from gateway.conversations.approver_rules import DecisionContext, is_of_other_bot
 from gateway.conversations.questions import InvalidAnswer
 from gateway.store.conversations.conversations import Conversation
 
@@ -28,7 +28,10 @@ async def answer_by_command(
     by: Author,
     decision_context: DecisionContext | None,
 ) -> str | None:
-    """Answer the question that a command names, and return the reply; None: the answer itself is posted."""
+    """Answer the question that a command names, and return the reply.
+
+    None: the answer itself is posted, or another bot replies.
+    """
     if not args:
         return "Which question? `/answer ID TEXT`"
     account, given = conversation.account, " ".join(args[1:])
@@ -37,7 +40,7 @@ async def answer_by_command(
             tx, account, args[0], given, by=by.id, name=by.name, decision_context=decision_context
         )
     except ApprovalNotFound:
-        return f"There is no question {args[0]} here."
+        return await _not_here(tx, "question", args[0], decision_context)
     except (NotAllowed, InvalidAnswer) as error:
         return str(error)
     except AlreadyDecided as error:
@@ -56,7 +59,7 @@ async def decide_by_command(
 ) -> str | None:
     """Decide about the approval that a command (`approve` or `deny`) names, and return the reply.
 
-    None: the decision itself is posted.
+    None: the decision itself is posted, or another bot replies.
     """
     if not args:
         return f"Which one? `/{name} ID`"
@@ -72,7 +75,7 @@ async def decide_by_command(
             decision_context=decision_context,
         )
     except ApprovalNotFound:
-        return f"There is no approval {args[0]} here."
+        return await _not_here(tx, "approval", args[0], decision_context)
     except (NotAllowed, InvalidAnswer) as error:
         return str(error)
     except AlreadyDecided as error:
@@ -80,6 +83,16 @@ async def decide_by_command(
     if _is_decision_posted(tx, conversation, decision_context):
         return None
     return f"{decided.state.capitalize()}: `{render_call(decided.tool, decided.args)[:200]}`"
+
+
+async def _not_here(
+    tx: Transaction, what: str, given: str, decision_context: DecisionContext | None
+) -> str | None:
+    """Return the reply to a decision about something unknown; None if another bot of the room replies."""
+    here = decision_context.address if decision_context and decision_context.may_be_for_others else None
+    if here is not None and await is_of_other_bot(tx.connection, given, here):
+        return None
+    return f"There is no {what} {given} here."
 
 
 def _is_decision_posted(

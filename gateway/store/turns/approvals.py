@@ -85,6 +85,12 @@ async def get(connection: Connection, account: str, approval: str) -> Approval |
     return found[0] if found else None
 
 
+async def get_conversation(connection: Connection, approval: str) -> str | None:
+    """Return the conversation of an approval of any account."""
+    found = await connection.execute(select(approvals.c.conversation).where(approvals.c.id == approval))
+    return found.scalar_one_or_none()
+
+
 async def list_for_turn(connection: Connection, turn: str) -> list[Approval]:
     """Return a turn's approvals, oldest first."""
     return await _all(connection, select(*_COLUMNS).where(approvals.c.turn == turn).order_by(approvals.c.id))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from channels.message import Address, Author, ButtonPress, RoomMigrated
+from channels.message import Address, Author, ButtonPress, Command, RoomKind, RoomMigrated
 from delivery.database.engine import Database
 from delivery.database.tables import deliveries
 from delivery.events.event import Event, EventType
@@ -18,6 +18,7 @@ from gateway.conversations import approvals, outdated_approvals
 from gateway.conversations.approvals import AlreadyDecided
 from gateway.conversations.approver_rules import ApproverRule, may_approve_own_turn
 from gateway.conversations.call_binding import call_digest
+from gateway.store.accounts import records
 from gateway.store.conversations import conversations
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as store
@@ -105,6 +106,31 @@ async def test_a_question_is_decided_in_its_own_chat(harness: IngressHarness) ->
     assert await harness.press(f"approve:{asked.id}", room="other") == "This is no longer waiting."
     await harness.send_command("approve", asked.id, address=harness.address("other"))
     assert "no approval" in harness.replies[-1]
+    assert (await get_approval(harness, asked)).state == "pending"
+
+
+async def test_the_other_bot_of_a_room_is_silent_about_a_decision(harness: IngressHarness) -> None:
+    """Both get `/approve ID`; the one that did not ask would reply that there is no such approval."""
+    asked = await ask_approval(harness)
+    record = replace(harness.channel_context.record, id="chn_other", name="other")
+    async with harness.database.begin() as connection:
+        await records.add(connection, record)
+    here = Address(channel=record.id, room=harness.address().room)
+    before = len(await harness.list_delivery_bodies())
+    for number, name in enumerate(("approve", "answer")):
+        command = Command(
+            key=f"o{number}",
+            address=here,
+            author=BOB,
+            name=name,
+            rest=f"{asked.id} yes",
+            sent_at=asked.created_at,
+            room=RoomKind.GROUP,
+        )
+        await harness.receive(command, record=record)
+        assert len(await harness.list_delivery_bodies()) == before
+        await harness.receive(replace(command, key=f"{number}", token="slash"), record=record)
+        assert asked.id in harness.replies[-1]
     assert (await get_approval(harness, asked)).state == "pending"
 
 
