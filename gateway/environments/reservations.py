@@ -89,6 +89,16 @@ class SqlReservations(ReservationStore):
         async with self._transactions.database.read() as connection:
             return await sandboxes.list_all(connection)
 
+    async def list_live(self, *, ending: str) -> Sequence[Reservation]:
+        """Return the rows with an instance or in creation, and others whose label ends with `ending`."""
+        async with self._transactions.database.read() as connection:
+            return await sandboxes.list_live(connection, ending=ending)
+
+    async def list_unsaved(self, provider: str) -> Sequence[Reservation]:
+        """Return the rows of a provider whose instance was used since its newest snapshot."""
+        async with self._transactions.database.read() as connection:
+            return await sandboxes.list_unsaved(connection, provider)
+
 
 async def record_usage_span(tx: Transaction, row: Reservation, reason: str, now: datetime) -> None:
     """Record the seconds of an activity span that ends now."""

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import cycle
+from string import ascii_lowercase
 
 import structlog
 
@@ -34,6 +36,8 @@ from sandbox.model import ExecRequest, ExecResult, SandboxSpec
 log = structlog.get_logger(__name__)
 
 INTERVAL = 15.0
+LABEL_ENDINGS = ascii_lowercase + "234567"
+"""The last characters of labels: a pass visits only sandboxes without an instance that end with one."""
 SWEEP_INTERVAL = 600.0
 PATIENCE = 5.0
 """Seconds to wait for a sandbox in use whose record was deleted."""
@@ -78,6 +82,7 @@ class SandboxControl:
         hooks = ReaperHooks(get_spec=self._spec_of, list_running_jobs=self._jobs_in, end_jobs=self._fail_jobs)
         self._reaper = Reaper(reservations, self._teardowns, hooks, clock=utc_now)
         self._passes = ReaperPasses(self._reaper)
+        self._endings = cycle(LABEL_ENDINGS)
         self._started_at = utc_now()
         """Since then the operator's settings are what they are."""
 
@@ -227,7 +232,7 @@ class SandboxControl:
         """Run the reaper once; return whether this process did."""
         try:
             async with leases.acquire(LEASE_NAME):
-                await self._passes.visit_all(patience=patience)
+                await self._passes.visit_all(patience=patience, ending=next(self._endings))
                 if sweep:
                     await self._passes.sweep(self._prefix, patience=patience)
                     await self._delete_old_locks()

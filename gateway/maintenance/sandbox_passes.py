@@ -30,9 +30,13 @@ class ReaperPasses:
         self._visits: dict[str, asyncio.Task[None]] = {}
         self._sweeps: dict[str, asyncio.Task[int]] = {}
 
-    async def visit_all(self, *, patience: float | None = None) -> None:
-        """Visit every sandbox; return when all visits have ended, or after `patience` seconds."""
-        rows = await self._reaper.list_rows()
+    async def visit_all(self, *, patience: float | None = None, ending: str | None = None) -> None:
+        """Visit every sandbox; return when all visits have ended, or after `patience` seconds.
+
+        With `ending` those without an instance, for which little can be due, are visited only if their label
+        ends with it.
+        """
+        rows = await self._reaper.list_rows(ending)
         self._visits = {label: visit for label, visit in self._visits.items() if not visit.done()}
         for row in rows:
             if row.label not in self._visits:
@@ -43,6 +47,8 @@ class ReaperPasses:
     async def _visit(self, row: Reservation) -> None:
         with log_errors("sandbox.visit", label=row.label), working_for(row.owner.account):
             async with self._gates[row.provider].hold():
+                # A visit may wait for nothing: thousands of them would be one step of the event loop.
+                await asyncio.sleep(0)
                 await self._reaper.visit(row)
 
     async def sweep(self, prefix: str, *, patience: float | None = None) -> int:

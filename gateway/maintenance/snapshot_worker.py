@@ -73,11 +73,10 @@ class SnapshotWorker:
         """Make the sandboxes due that an earlier process used and did not save."""
         if pool.backend.snapshotter is None:
             return
-        for row in await pool.backend.reservations.list_all():
-            if row.provider == provider and row.is_unsaved:
-                request = await self._get_request(row)
-                if request is not None and request.provider == provider and request.snapshots:
-                    pool.unsaved.recover(request)
+        for row in await pool.backend.reservations.list_unsaved(provider):
+            request = await self._get_request(row)
+            if request is not None and request.provider == provider and request.snapshots:
+                pool.unsaved.recover(request)
 
     def _start_due(self, pool: Pool) -> None:
         """Save each sandbox that is due, unless it is being saved: it is due again after that."""

@@ -98,6 +98,23 @@ async def list_all(connection: Connection) -> list[Reservation]:
     return await _all(connection, select(*_COLUMNS).order_by(sandboxes.c.used_at))
 
 
+async def list_live(connection: Connection, *, ending: str) -> list[Reservation]:
+    """Return rows with an instance or in creation, and others whose label ends so; oldest use first."""
+    may_have_instance = sandboxes.c.sandbox.is_not(None) | (
+        sandboxes.c.status != str(ReservationStatus.READY)
+    )
+    which = may_have_instance | sandboxes.c.label.endswith(ending, autoescape=True)
+    return await _all(connection, select(*_COLUMNS).where(which).order_by(sandboxes.c.used_at))
+
+
+async def list_unsaved(connection: Connection, provider: str) -> list[Reservation]:
+    """Return a provider's rows whose instance was used since its newest snapshot, oldest use first."""
+    is_unsaved = sandboxes.c.snapshot_at.is_(None) | (sandboxes.c.snapshot_at < sandboxes.c.used_at)
+    is_kept = sandboxes.c.persistent & sandboxes.c.sandbox.is_not(None)
+    which = (sandboxes.c.provider == provider) & is_kept & is_unsaved
+    return await _all(connection, select(*_COLUMNS).where(which).order_by(sandboxes.c.used_at))
+
+
 async def list_for_account(
     connection: Connection, account: str, *, after: str = "", limit: int = 50
 ) -> Sequence[Reservation]:

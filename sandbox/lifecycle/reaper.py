@@ -106,9 +106,11 @@ class Reaper:
         """The names of the providers that are open here."""
         return tuple(self._teardowns)
 
-    async def list_rows(self) -> Sequence[Reservation]:
-        """Return all reservations."""
-        return await self._reservations.list_all()
+    async def list_rows(self, ending: str | None = None) -> Sequence[Reservation]:
+        """Return all reservations; with `ending` those without an instance only if their label ends so."""
+        if ending is None:
+            return await self._reservations.list_all()
+        return await self._reservations.list_live(ending=ending)
 
     async def visit(self, row: Reservation) -> None:
         """Do what is due for a row; one that fails is visited again in the next pass."""

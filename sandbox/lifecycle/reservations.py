@@ -127,6 +127,14 @@ class ReservationStore(Protocol):
     async def list_all(self) -> Sequence[Reservation]:
         """Return all reservations."""
 
+    @abstractmethod
+    async def list_live(self, *, ending: str) -> Sequence[Reservation]:
+        """Return those with an instance or in creation, and the others whose label ends with `ending`."""
+
+    @abstractmethod
+    async def list_unsaved(self, provider: str) -> Sequence[Reservation]:
+        """Return those of a provider whose instance was used since its newest snapshot (`is_unsaved`)."""
+
 
 def reserve(request: SandboxRequest, now: datetime) -> Reservation:
     """Return the first row of a label, in the state creating (a)."""

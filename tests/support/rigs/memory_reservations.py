@@ -55,6 +55,14 @@ class MemoryReservations(ReservationStore):
         """Return all rows."""
         return list(self.rows.values())
 
+    async def list_live(self, *, ending: str) -> Sequence[Reservation]:
+        """Return the rows with an instance or in creation, and others whose label ends with `ending`."""
+        return [row for row in self.rows.values() if not row.is_stopped or row.label.endswith(ending)]
+
+    async def list_unsaved(self, provider: str) -> Sequence[Reservation]:
+        """Return the rows of a provider whose instance was used since its newest snapshot."""
+        return [row for row in self.rows.values() if row.provider == provider and row.is_unsaved]
+
 
 class MemorySandboxLocks(LockStore):
     """Locks that end when they are released or revoked."""

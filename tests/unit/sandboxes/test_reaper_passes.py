@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -112,6 +113,35 @@ async def test_sandboxes_that_hang_delay_no_other_account(reaped: ReapedProvider
     async with asyncio.timeout(30):
         await reaped.slow.deleted.wait()
     assert f"{PREFIX}two-a" not in reaped.reservations.rows
+
+
+async def test_visits_that_wait_for_nothing_leave_the_event_loop_to_others() -> None:
+    """Between two steps of another task at most VISITS_AT_ONCE of many sandboxes are visited."""
+    reservations, ticks, visits = MemoryReservations(), 0, Counter[int]()
+
+    async def count_visit(_row: Reservation) -> SandboxSpec | None:
+        visits[ticks] += 1
+        return SandboxSpec(label="any", namespace="space")
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
+
+    pool = Pool(Backend(provider=MemoryProvider(), reservations=reservations), timeout=1.0)
+    hooks = ReaperHooks(get_spec=count_visit, list_running_jobs=_no_jobs, end_jobs=_end_nothing)
+    passes = ReaperPasses(Reaper(reservations, {"memory": Teardown(pool.backend, pool.evict)}, hooks))
+    for number in range(4 * VISITS_AT_ONCE):
+        spec = SandboxSpec(label=f"{PREFIX}{number}", namespace="space")
+        owner = Owner(account="one", scope=Scope.SESSION, conversation="cnv_1")
+        await pool.acquire(SandboxRequest(spec=spec, owner=owner, provider="memory"))
+    ticking = asyncio.create_task(tick())
+    await passes.visit_all()
+    ticking.cancel()
+    await passes.aclose()
+    assert visits.total() == 4 * VISITS_AT_ONCE
+    assert max(visits.values()) <= VISITS_AT_ONCE
 
 
 async def test_a_sweep_that_hangs_delays_no_other_provider(reaped: ReapedProviders) -> None:
