@@ -45,7 +45,7 @@ class Submission:
     reads it before its next model request.
     `platform_id` is the message's id on its chat platform, `origin` says who wrote it in a room, `context`
     what was said before it, `request` what a client adds (`ClientRequest`), `traceparent` is its span.
-    `history` is what a client says of the time before a conversation without a name.
+    `history` is what a client says of the time before the conversation, for its first turn.
     """
 
     account: str

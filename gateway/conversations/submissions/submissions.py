@@ -87,7 +87,7 @@ class Submissions:
                 return known
             conversation = conversation or await get_or_create_conversation(tx, submission)
             if submission.history is not None:
-                await _add_history(tx, conversation, submission.history)
+                await _begin_history(tx, conversation, submission.history)
             return await self.enqueue(tx, conversation, submission)
 
     async def get_or_create(self, account: str, name_or_id: str) -> Conversation | None:
@@ -276,8 +276,10 @@ class Submissions:
         )
 
 
-async def _add_history(tx: Transaction, conversation: Conversation, entry: HistoryEntry) -> None:
-    """Store what the agent's first turn gets as its past."""
+async def _begin_history(tx: Transaction, conversation: Conversation, entry: HistoryEntry) -> None:
+    """Store what the agent's first turn gets as its past; in later turns it has its own."""
+    if not await histories.is_unused(tx.connection, conversation.id):
+        return
     await histories.append(
         tx.connection,
         account=conversation.account,

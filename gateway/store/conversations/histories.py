@@ -7,6 +7,7 @@ from sqlalchemy import bindparam, delete, insert, select
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from gateway.store.history_tables import histories
+from gateway.store.tables import messages
 
 _INSERT = insert(histories).returning(histories.c.position)
 _AFTER = (
@@ -17,6 +18,13 @@ _AFTER = (
 _DELETE_BEFORE = delete(histories).where(
     histories.c.conversation == bindparam("of"), histories.c.position < bindparam("before")
 )
+
+
+async def is_unused(connection: Connection, conversation: str) -> bool:
+    """Return whether a conversation has neither messages nor a history."""
+    said = select(messages.c.id).where(messages.c.conversation == conversation)
+    known = select(histories.c.position).where(histories.c.conversation == conversation)
+    return not (await connection.execute(select(said.exists() | known.exists()))).scalar_one()
 
 
 async def append(

@@ -128,7 +128,7 @@ async def ask(
     history: HistoryEntry | None = None,
 ) -> SubmittedTurn:
     """Queue a turn; raises HttpProblem. `pointer` is the field of the request that has the files, and
-    `places` are the fields of the first files. `history` is that of a new conversation.
+    `places` are the fields of the first files. `history` is that of a conversation that it begins.
 
     A request that repeats an earlier one gets its turn. `identity` replaces the one that its headers give.
     """

@@ -138,7 +138,7 @@ async def _submit(call: ApiCall[ChatCompletionCreate, NoContent]) -> SubmittedTu
         pointer=pointer,
         places=given.places,
         request=request,
-        history=read_history(body.messages) if body.conversation is None else None,
+        history=read_history(body.messages),
     )
 
 

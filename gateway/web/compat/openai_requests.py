@@ -219,11 +219,6 @@ class ResponseCreate(ToolRequest):
         echo = {name: value for name, value in stated.items() if value}
         return _client_request(self, self.messages, output, instructions=self.instructions, echo=echo)
 
-    @property
-    def is_standalone(self) -> bool:
-        """Whether the request continues no conversation."""
-        return self.conversation is None and self.previous_response_id is None
-
 
 def _client_request(
     asked: ToolRequest,
@@ -276,7 +271,7 @@ def last_user_input(messages: Sequence[InputMessage], *, pointer: str, has_files
 
 
 def read_history(messages: Sequence[InputMessage]) -> HistoryEntry | None:
-    """Return what a request says before its last user input, for an agent that has nothing earlier."""
+    """Return what a request says before its last user input, for an agent without a history of its own."""
     spoken = without_instructions(messages)
     before = spoken[: len(spoken) - len(last_user_messages(spoken))]
     return to_history([message.to_earlier() for message in before])

@@ -186,7 +186,7 @@ async def _submit(call: ApiCall[ResponseCreate, NoContent]) -> SubmittedTurn:
         pointer=pointer,
         places=given.places,
         request=request,
-        history=read_history(sent) if body.is_standalone else None,
+        history=read_history(sent),
     )
 
 

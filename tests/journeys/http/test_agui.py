@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from api_server import ApiClient
 from gateway_process import GatewayProcess, gateway
-from openai_server import OpenAIServer, ScriptedTurn, ToolCall, echo, last_text
+from openai_server import OpenAIServer, ScriptedTurn, ToolCall, echo, last_text, spoken
 
 EVENT: TypeAdapter[Any] = TypeAdapter(Event)
 
@@ -110,6 +110,22 @@ async def test_a_run_is_a_turn_of_its_threads_conversation(agui: AguiGateway) ->
     await agui.run("talk", user("my number is 7"), answered, user("which?"))
     asked = [str(one["content"]) for one in agui.model.bodies[-1]["messages"] if one["role"] == "user"]
     assert asked == ["my number is 7", "which?"]
+
+
+async def test_a_thread_of_another_store_goes_on(agui: AguiGateway) -> None:
+    """The earlier messages of a new thread are the agent's history, with calls and results."""
+    made = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    calling = {"id": "a", "role": "assistant", "toolCalls": [made]}
+    found = {"id": "b", "role": "tool", "toolCallId": "c", "content": "found"}
+    answered = {"id": "d", "role": "assistant", "content": "it is there"}
+    await agui.run("restored", user("look"), calling, found, answered, user("where?"))
+    assert spoken(agui.model.bodies[-1]) == [
+        ("user", "look"),
+        ("assistant", ["{}"]),
+        ("tool", "found"),
+        ("assistant", "it is there"),
+        ("user", "where?"),
+    ]
 
 
 async def test_tool_calls_are_streamed_with_their_results(agui: AguiGateway) -> None:

@@ -189,7 +189,7 @@ async def test_a_shell_runs_only_what_is_said_now(openai_gateway: OpenAIChatGate
 async def test_earlier_messages_reach_a_model_without_a_conversation(
     openai_gateway: OpenAIChatGateway,
 ) -> None:
-    """Without a conversation the client's whole history is sent; with one the agent remembers."""
+    """The client's whole history begins a conversation; after that, the agent has its own."""
     said: list[ChatCompletionMessageParam] = [
         user("the number is 7"),
         {"role": "assistant", "content": "noted"},
@@ -204,6 +204,7 @@ async def test_earlier_messages_reach_a_model_without_a_conversation(
         )
     remembered = openai_gateway.model.bodies[-1]["messages"]
     assert [str(one["content"]) for one in remembered if one["role"] == "user"] == [
+        "the number is 7",
         "the number is 8",
         "which one?",
     ]

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from gateway_process import GatewayProcess, gateway
-from openai_server import OpenAIServer, echo
+from openai_server import OpenAIServer, echo, spoken
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -88,7 +88,10 @@ async def test_a_message_that_is_sent_again_is_the_same_turn(ui: UiGateway) -> N
 
 
 async def test_a_lost_stream_is_resumed_through_kill_9(tmp_path: Path) -> None:
-    """While the turn waits for an approval, its stream can be read from the start; afterwards it is 204."""
+    """While the turn waits for an approval, its stream can be read from the start; afterwards it is 204.
+
+    The earlier messages of a chat that is new to the gateway are the agent's history.
+    """
     path = "/agents/default/ui/chat-3/stream"
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(OpenAIServer(echo))
@@ -98,6 +101,9 @@ async def test_a_lost_stream_is_resumed_through_kill_9(tmp_path: Path) -> None:
         async with ui.session.get(path) as nothing:
             assert nothing.status == 204
         body = request("chat-3", "run: echo resumed")
+        earlier = [("user", "hi"), ("assistant", "hello")]
+        shown = [{"role": role, "parts": [{"type": "text", "text": text}]} for role, text in earlier]
+        body["messages"] = [*shown, *body["messages"]]
         async with asyncio.timeout(60), ui.session.post("/agents/default/ui", json=body) as response:
             begun = ui.chunks(response)
             opening, asked = await anext(begun), await _approval(begun)
@@ -113,6 +119,7 @@ async def test_a_lost_stream_is_resumed_through_kill_9(tmp_path: Path) -> None:
         assert rest[-1]["type"] == "finish"
         (returned,) = [chunk["output"] for chunk in rest if chunk["type"] == "tool-output-available"]
         assert "resumed" in returned
+        assert spoken(model.bodies[-1])[:3] == [*earlier, ("user", "run: echo resumed")]
         async with ui.session.get(path) as ended:
             assert ended.status == 204
         async with ui.session.get("/agents/unknown/ui/chat-3/stream") as unknown:

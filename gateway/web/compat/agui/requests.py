@@ -53,6 +53,7 @@ class AguiMessage(LenientRequest):
 
     role: StrictStr
     toolCallId: Annotated[StrictStr, Field(max_length=200)] | None = None
+    toolCalls: tuple[Any, ...] | None = None
     content: Text | tuple[AguiPart, ...] | None = None
 
     @model_validator(mode="before")
@@ -71,10 +72,11 @@ class AguiMessage(LenientRequest):
         return self.content or ()
 
     def to_input(self) -> InputMessage:
-        """Return the message as one of OpenAI's, with its text alone."""
+        """Return the message as one of OpenAI's, with its text and calls."""
         text = "\n".join(part.text for part in self.parts if part.text)
-        role = TEXT_ROLES[self.role]
-        return InputMessage.model_validate({"role": role, "content": text, "tool_call_id": self.toolCallId})
+        message = {"role": TEXT_ROLES[self.role], "content": text, "tool_call_id": self.toolCallId}
+        calls = {"tool_calls": list(self.toolCalls)} if self.toolCalls else {}
+        return InputMessage.model_validate(message | calls)
 
 
 Answer = Annotated[StrictStr, Field(max_length=MAX_ANSWER)]

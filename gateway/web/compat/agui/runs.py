@@ -39,7 +39,12 @@ from gateway.web.compat.ask import (
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, until_client_calls
 from gateway.web.compat.openai_parts import require_image
-from gateway.web.compat.openai_requests import join_instructions, last_user_input, last_user_messages
+from gateway.web.compat.openai_requests import (
+    join_instructions,
+    last_user_input,
+    last_user_messages,
+    read_history,
+)
 from gateway.web.compat.openai_tools import to_specs
 from gateway.web.compat.request_identity import run_identity
 from gateway.web.http import attachments
@@ -91,6 +96,7 @@ async def _start(call: ApiCall[RunAgentInput, AgentQuery]) -> tuple[str, AsyncGe
         pointer="/messages",
         identity=run_identity(call.body.threadId, call.body.runId, repr(call.body.messages)),
         request=request,
+        history=read_history(inputs),
     )
     return approvals.turn, turn_events(call, approvals)
 

@@ -24,7 +24,7 @@ from gateway.web.compat.ask import (
     turn_events,
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, until_client_calls
-from gateway.web.compat.openai_requests import join_instructions, last_user_input
+from gateway.web.compat.openai_requests import join_instructions, last_user_input, read_history
 from gateway.web.compat.request_identity import RequestIdentity, digest
 from gateway.web.compat.ui.chunks import UiEncoder, error
 from gateway.web.compat.ui.messages import UiChatCreate
@@ -49,6 +49,7 @@ async def start_stream(call: ApiCall[UiChatCreate, NoContent]) -> web.StreamResp
         pointer="/messages",
         identity=_identity(call, given.text),
         request=ClientRequest(instructions=join_instructions(inputs)),
+        history=read_history(inputs),
     )
     return await _stream(call, submitted, turn_events(call, submitted))
 
