@@ -78,6 +78,29 @@ def stored_files(files: Iterable[Attachment], address: Address) -> list[dict[str
     ]
 
 
+def merge_edited_files(stored: Sequence[Mapping[str, Any]], message: Message) -> list[Mapping[str, Any]]:
+    """Return the files that are stored with a message after its edit (pure).
+
+    A new file takes the place of the message's only one, or of that of the same name: the edit of an album's
+    message has the file of this message alone. Files of messages that it quotes or follows stay.
+    """
+    known = [_identity(one) for one in stored]
+    new = [one for one in stored_files(message.attachments, message.address) if _identity(one) not in known]
+    if not new:
+        return list(stored)
+    quoted = stored_files(message.quoted.attachments if message.quoted else (), message.address)
+    others = [_identity(one) for one in quoted]
+    own = [one for one in stored if not one.get("earlier") and _identity(one) not in others]
+    names = {one["name"] for one in new}
+    replaced = own if len(own) == 1 else [one for one in own if one["name"] in names]
+    return [*new, *(one for one in stored if one not in replaced)]
+
+
+def _identity(file: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what tells files apart; platforms name the same file by other references."""
+    return tuple(file.get(name) for name in ("name", "type", "size"))
+
+
 def opens_thread(message: Message) -> bool:
     """Return whether a message is in no thread, or is the first of its own (pure)."""
     return not message.address.thread or message.address.thread == message.platform_id

@@ -21,7 +21,7 @@ from delivery.fair_gate import working_for
 from gateway.conversations import room_context
 from gateway.conversations.approvals import Approvals
 from gateway.conversations.notices import post_notice
-from gateway.conversations.room_context import TurnContext, stored_files
+from gateway.conversations.room_context import TurnContext, merge_edited_files, stored_files
 from gateway.conversations.submissions import queue_policy
 from gateway.conversations.submissions.full_queues import FullQueues, render_refusal
 from gateway.conversations.submissions.received import delete_message
@@ -345,10 +345,14 @@ class UpdateHandler:
                 message, context.groups_in(message.address.room)
             )
             return not addressed or parse(inbound.text) is not None
-        if stored.author != inbound.author.id or stored.text == inbound.text:
+        before = list(stored.attachments)
+        files = merge_edited_files(before, message) if isinstance(message, Message) else before
+        is_same = stored.text == inbound.text and files == before
+        if stored.author != inbound.author.id or is_same:
             return True
         turn = await turns.get(tx.connection, context.record.account, stored.turn or "")
-        if turn is None or not await queue_policy.edit_message(tx.connection, turn, stored.id, inbound.text):
+        edit = stored.id, inbound.text, files
+        if turn is None or not await queue_policy.edit_message(tx.connection, turn, *edit):
             return False
         data = {
             "message": stored.id,
@@ -356,7 +360,7 @@ class UpdateHandler:
             "text": inbound.text,
             "author": stored.author,
             "author_name": inbound.author.name or None,
-            "files": [visible_attachment(one) for one in stored.attachments],
+            "files": [visible_attachment(one) for one in files],
             "edited": True,
         }
         tx.emit(Event.now(EventType.MESSAGE_RECEIVED, stored.conversation, data, turn=turn.id))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from delivery.database.engine import Connection
 from gateway.records.agent import agent_config
@@ -70,14 +71,20 @@ async def cancel_running(connection: Connection, queue: Sequence[Turn]) -> list[
     return running
 
 
-async def edit_message(connection: Connection, turn: Turn, message: str, text: str) -> bool:
+async def edit_message(
+    connection: Connection,
+    turn: Turn,
+    message: str,
+    text: str,
+    attachments: Sequence[Mapping[str, Any]],
+) -> bool:
     """Change one message of a turn that has not started; returns False if it has."""
     rows = await messages.list_for_turn(connection, turn.id)
     texts = [text if one.id == message else one.text for one in rows]
     whole = SEPARATOR.join(one for one in texts if one)
     if not is_not_started(turn) or not await turn_queue.set_input(connection, turn, whole):
         return False
-    await messages.update_text(connection, message, text)
+    await messages.update_content(connection, message, text, attachments)
     return True
 
 

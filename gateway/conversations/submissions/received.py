@@ -79,11 +79,13 @@ async def delete_message(tx: Transaction, account: str, deletion: MessageDeleted
     if stored is None:
         return
     turn = await turns.get(tx.connection, account, stored.turn or "")
+    files = stored.attachments
     if turn is not None and await queue_policy.delete_message(tx.connection, turn, stored.id):
         tx.wake(WorkQueue.TURN, stored.conversation, account=account)
+        files = ()
     else:
         await room_context.keep_deletion(tx.connection, account, deletion, author=stored.author)
-    await messages.update_text(tx.connection, stored.id, "")
+    await messages.update_content(tx.connection, stored.id, "", files)
     tx.emit(_deleted_event(stored))
 
 

@@ -224,6 +224,14 @@ async def update_text(connection: Connection, message: str, text: str) -> None:
     await connection.execute(update(messages).where(messages.c.id == message).values(text=text))
 
 
+async def update_content(
+    connection: Connection, message: str, text: str, attachments: Sequence[Mapping[str, Any]]
+) -> None:
+    """Replace a message's text and files with those that an edit has left."""
+    changed = {"text": text, "attachments": list(attachments)}
+    await connection.execute(update(messages).where(messages.c.id == message).values(changed))
+
+
 async def reassign(connection: Connection, old: str, new: str) -> None:
     """Move the user messages of one turn to another."""
     await connection.execute(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from channels.message import Author, Command
+from channels.message import Author, Command, MessageDeleted, QuotedMessage
 from channels.settings import RoomSettings
 from delivery.database.engine import Database
 from delivery.deliveries import destinations
@@ -136,6 +137,64 @@ async def test_an_edit_changes_what_waits(harness: IngressHarness) -> None:
     ]
     assert [one.get("edited", False) for one in reported] == [False, True]
     assert reported[0]["message"] == reported[1]["message"]
+
+
+async def list_files(harness: IngressHarness) -> list[list[str]]:
+    """Return the references of the files of each open turn."""
+    async with harness.database.read() as connection:
+        return [
+            [one["ref"] for one in await messages.list_attachments(connection, turn.id)]
+            for turn in await harness.list_open_turns()
+        ]
+
+
+async def test_an_edit_replaces_a_file(harness: IngressHarness) -> None:
+    """The turn that waits gets the new file, a started one is followed by it; the same file is no change."""
+    old, new, last = (attachment(name) for name in ("old.txt", "new.txt", "last.txt"))
+    first = await harness.send_message("read this", attachments=(old,))
+    edit: dict[str, Any] = {"platform_id": first, "edited": True}
+    await harness.send_message("read this", key="e1", attachments=(replace(old, ref="again"),), **edit)
+    assert await list_files(harness) == [["ref-old.txt"]]
+    await harness.send_message("read this", key="e2", attachments=(new,), **edit)
+    assert await list_files(harness) == [["ref-new.txt"]]
+    await harness.start_first_turn()
+    await harness.send_message("read this", key="e3", attachments=(last,), **edit)
+    assert await list_files(harness) == [["ref-new.txt"], ["ref-last.txt"]]
+
+
+async def test_an_edit_of_an_albums_caption_keeps_its_pictures(harness: IngressHarness) -> None:
+    """The edit has one of them; if that is another one now, it replaces the picture of the same name."""
+    pictures = [attachment(name) for name in ("1.jpg", "2.jpg")]
+    first = await harness.send_message("these", attachments=tuple(pictures))
+    edit: dict[str, Any] = {"platform_id": first, "edited": True}
+    await harness.send_message("those", key="e1", attachments=(pictures[0],), **edit)
+    assert await list_files(harness) == [["ref-1.jpg", "ref-2.jpg"]]
+    other = replace(pictures[0], size=99, ref="other")
+    await harness.send_message("those", key="e2", attachments=(other,), **edit)
+    assert await list_files(harness) == [["other", "ref-2.jpg"]]
+    assert await open_inputs(harness) == ["those"]
+
+
+async def test_a_deleted_message_takes_its_file_out_of_the_turn(harness: IngressHarness) -> None:
+    """The other messages of the turn stay, with their files."""
+    await harness.send_message("first")
+    await harness.send_command("queue", "collect")
+    await harness.send_message("keep this", attachments=(attachment("kept.txt"),))
+    gone = await harness.send_message("not this", attachments=(attachment("gone.txt"),))
+    assert await list_files(harness) == [[], ["ref-kept.txt", "ref-gone.txt"]]
+    await harness.receive(MessageDeleted(key="d1", address=harness.address(), platform_id=gone))
+    assert (await open_inputs(harness))[1] == "keep this"
+    assert await list_files(harness) == [[], ["ref-kept.txt"]]
+
+
+async def test_an_edit_keeps_the_file_of_the_quoted_message(harness: IngressHarness) -> None:
+    """It replaces the file of the edited message alone."""
+    quoted = QuotedMessage(author=BOB, text="", attachments=(attachment("quoted.txt"),))
+    said: dict[str, Any] = {"quoted": quoted, "attachments": (attachment("old.txt"),)}
+    first = await harness.send_message("compare", **said)
+    edited = said | {"platform_id": first, "edited": True, "attachments": (attachment("new.txt"),)}
+    await harness.send_message("compare", key="e1", **edited)
+    assert await list_files(harness) == [["ref-new.txt", "ref-quoted.txt"]]
 
 
 async def test_an_edit_of_a_started_turn_is_submitted_again(harness: IngressHarness) -> None:
