@@ -194,11 +194,8 @@ def _body(method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Encode parameters: JSON for chat methods, which carry blocks; a form for all others."""
     if method.startswith("chat."):
         return {"json": dict(parameters)}
-    return {"data": {name: _field(value) for name, value in parameters.items()}}
-
-
-def _field(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    fields = {name: one if isinstance(one, str) else json.dumps(one) for name, one in parameters.items()}
+    return {"data": fields}
 
 
 @asynccontextmanager

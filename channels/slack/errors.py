@@ -17,10 +17,12 @@ from channels.errors import (
     Unreachable,
 )
 
+INSTALL_CODES = ["invalid_auth", "not_authed", "token_revoked", "token_expired", "account_inactive"]
+"""Codes of tokens that have ended: the app must be installed again."""
+
 _UNAUTHORIZED = (
-    "invalid_auth not_authed token_revoked token_expired account_inactive accesslimited "
-    "not_allowed_token_type org_login_required access_denied ekm_access_denied team_access_not_granted "
-    "two_factor_setup_required"
+    "accesslimited not_allowed_token_type org_login_required access_denied ekm_access_denied "
+    "team_access_not_granted two_factor_setup_required"
 )
 _GONE = "channel_not_found is_archived user_not_in_channel user_not_found user_disabled cannot_dm_bot"
 _THREAD_UNDELIVERABLE = (
@@ -30,7 +32,7 @@ _THREAD_UNDELIVERABLE = (
 _UNREACHABLE = "team_added_to_org external_channel_migrating"
 _AMBIGUOUS = "internal_error fatal_error service_unavailable request_timeout update_failed file_update_failed"
 _BY_CODE: dict[str, type[ChannelError]] = {
-    **dict.fromkeys(_UNAUTHORIZED.split(), Unauthorized),
+    **dict.fromkeys([*INSTALL_CODES, *_UNAUTHORIZED.split()], Unauthorized),
     **dict.fromkeys(_GONE.split(), Undeliverable),
     **dict.fromkeys(_THREAD_UNDELIVERABLE.split(), ThreadUndeliverable),
     **dict.fromkeys(_UNREACHABLE.split(), Unreachable),

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from channels.errors import Rejected, Unreachable, Unsupported
-from channels.inbox.text import mapping, to_number
+from channels.inbox.text import clean, mapping, to_number
 from channels.message import Address, SentMessage
 from channels.slack.api import Api
 from channels.slack.errors import error_code
@@ -52,7 +52,7 @@ async def find_message(
                 return SentMessage(platform_id=message["ts"])
             if _is_reply_without_metadata(message, bot) and not _seconds(message) < oldest:
                 hidden.append(message)
-        following = _cursor(answer)
+        following = clean(mapping(answer.get("response_metadata")).get("next_cursor"))
         if not following:
             break
         cursor = {"cursor": following}
@@ -117,8 +117,3 @@ def _is_reply_without_metadata(message: dict[str, Any], bot: Bot) -> bool:
 def _seconds(message: dict[str, Any]) -> float:
     """Return when a message was posted; NaN if that is unknown, which is never before another moment."""
     return to_number(message.get("ts"), float("nan"))
-
-
-def _cursor(answer: Any) -> str:
-    following = mapping(answer.get("response_metadata")).get("next_cursor")
-    return following if isinstance(following, str) else ""

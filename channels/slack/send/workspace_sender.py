@@ -10,6 +10,7 @@ from channels.closing import ForwardingSender
 from channels.errors import Unauthorized, Undeliverable
 from channels.message import Address
 from channels.port import ChannelState
+from channels.slack.errors import INSTALL_CODES, error_code
 from channels.slack.send.sender import SlackSender
 from channels.slack.thread_locations import ThreadLocations
 from channels.slack.workspaces import ENTERPRISE, TEAM, SlackWorkspaces, Workspace, find_place
@@ -32,6 +33,8 @@ class WorkspaceSender(ForwardingSender):
         try:
             yield await self._sender(address)
         except Unauthorized as error:
+            if error_code(error) not in INSTALL_CODES:
+                raise
             team = address.extras.get(TEAM) or address.extras.get(ENTERPRISE)
             raise Unauthorized(f"{error}: install the app again in workspace {team}") from error
 

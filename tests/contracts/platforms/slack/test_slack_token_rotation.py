@@ -54,6 +54,9 @@ async def test_a_token_that_cannot_be_replaced_stops_no_workspace(
             await simulator.fail("token_expired", method="chat.postMessage")
             with pytest.raises(Unauthorized, match=f"install the app again in workspace {WEST}"):
                 await app.sender.send(west.address, make_reply("too late"))
+            await simulator.fail("team_access_not_granted", method="chat.postMessage")
+            with pytest.raises(Unauthorized, match=r"team_access_not_granted$"):
+                await app.sender.send(west.address, make_reply("not granted"))
     assert simulator.messages()[-1].text == "C0EAST"
 
 
