@@ -36,6 +36,7 @@ from gateway.infra.preflight import (
     SecretKeyMismatch,
     describe_damage,
     describe_exhaustion,
+    describe_inaccessible,
 )
 from gateway.infra.replica_presence import BrokerInUse
 from gateway.ingress.channel_supervisor import ChannelSupervisor
@@ -100,7 +101,8 @@ def run(settings: Settings) -> int:
         return 1 if isinstance(error, temporary) else 2
     except (*expected, DBAPIError) as error:
         damaged = describe_damage(settings, error)
-        reason = damaged or describe_exhaustion(settings, error) or _first_line(error)
+        described = describe_exhaustion(settings, error) or describe_inaccessible(settings, error)
+        reason = damaged or described or _first_line(error)
         print(f"dovecote: {reason}", file=sys.stderr)  # noqa: T201 - for the operator
         return 2 if damaged else 1
     gc.freeze()  # everything is closed: skip the interpreter's last search for reference cycles

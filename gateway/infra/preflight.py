@@ -6,7 +6,8 @@ import asyncio
 import os
 import shutil
 import socket
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,7 +23,7 @@ from delivery.database.instance_claim import DatabaseClaimed, SessionsPooled, cl
 from delivery.database.postgres import PRIVILEGE_REMEDY, lacks_privilege
 from delivery.database.sqlite import is_damaged
 from delivery.errors import DeliveryError
-from delivery.exhaustion import EXHAUSTED, Resource, exhausted_resource
+from delivery.exhaustion import EXHAUSTED, Resource, error_chain, exhausted_resource
 from gateway.accounts.key_rotation import check_keys
 from gateway.accounts.vault import DecryptionFailed, Vault, key_file, open_vault
 from gateway.config.settings import Settings
@@ -238,6 +239,10 @@ async def migrate_database(url: str, configured: SecretStr | None) -> None:
         raise _configured_unusable(configured, error) from error
 
 
+SQLITE_PATH_BYTES = 512
+"""Bytes from which on SQLite refuses the path of a file, also of those that it puts beside the database."""
+
+
 def describe_damage(settings: Settings, error: BaseException) -> str | None:
     """Return what an operator does about a damaged SQLite file, or None if that is not the error."""
     if not is_damaged(error):
@@ -269,6 +274,41 @@ def describe_exhaustion(settings: Settings, error: BaseException) -> str | None:
     ]
     named = f"data_dir = {settings.data_dir} (--data, DOVECOTE_DATA_DIR)"
     return f"{reason}. {named} has {free}{''.join(others)}"
+
+
+def describe_inaccessible(settings: Settings, error: BaseException) -> str | None:
+    """Return what an operator does about a file that this user may not use; None for other errors."""
+    if isinstance(error, PermissionError) and error.filename:
+        return f"{error.filename}: permission denied. {_ownership_remedy([Path(error.filename)])}"
+    url = make_url(settings.database)
+    is_refused = any(_is_refusal(one) for one in error_chain(error))
+    if not is_refused or url.get_backend_name() != "sqlite" or not url.database:
+        return None
+    file = Path(url.database)
+    if (length := len(os.fsencode(f"{file}-wal"))) >= SQLITE_PATH_BYTES:
+        return (
+            f"SQLite cannot open {file}: with `-wal` the path has {length} bytes, and less than "
+            f"{SQLITE_PATH_BYTES} are allowed. Choose a shorter data_dir (--data, DOVECOTE_DATA_DIR)"
+        )
+    files = [file, *(file.with_name(f"{file.name}-{suffix}") for suffix in ("wal", "shm"))]
+    refused = [one for one in files if one.exists() and not os.access(one, os.R_OK | os.W_OK)]
+    if not refused:
+        return None
+    named = " and ".join(map(str, refused))
+    return (
+        f"the SQLite file cannot be opened: this user may not read and write {named}. "
+        f"{_ownership_remedy(refused)}"
+    )
+
+
+def _is_refusal(error: BaseException) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
+
+
+def _ownership_remedy(files: Sequence[Path]) -> str:
+    listed = " ".join(map(str, files))
+    return f"As its owner or as root: `chown {os.geteuid()} {listed}` and `chmod u+rwX {listed}`"
 
 
 def _free_megabytes(directory: Path) -> float:
