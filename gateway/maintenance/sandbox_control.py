@@ -19,6 +19,7 @@ from gateway.environments.backends import Backends
 from gateway.environments.environment import Environment
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.jobs.settlement import JobSettlement
+from gateway.maintenance.provider_answers import ProviderAnswers
 from gateway.maintenance.sandbox_passes import ReaperPasses
 from gateway.store import sandboxes as store
 from gateway.store.accounts import records
@@ -43,8 +44,6 @@ PATIENCE = 5.0
 """Seconds to wait for a sandbox in use whose record was deleted."""
 SWEEP_PATIENCE = 60.0
 """Seconds that a person who asked for a sweep waits for its two parts each; what has not ended goes on."""
-OUTDATED_SECONDS = 2.0
-"""Seconds within which a provider says whether a sandbox has the settings of its record."""
 LOCK_RETENTION = timedelta(days=1)
 LEASE_NAME = "sandboxes"
 _KEY_LENGTH = 26
@@ -82,6 +81,7 @@ class SandboxControl:
         hooks = ReaperHooks(get_spec=self._spec_of, list_running_jobs=self._jobs_in, end_jobs=self._fail_jobs)
         self._reaper = Reaper(reservations, self._teardowns, hooks, clock=utc_now)
         self._passes = ReaperPasses(self._reaper)
+        self._answers = ProviderAnswers()
         self._endings = cycle(LABEL_ENDINGS)
         self._started_at = utc_now()
         """Since then the operator's settings are what they are."""
@@ -129,8 +129,10 @@ class SandboxControl:
             is_same = (environment.provider, spec.persistent) == (row.provider, row.persistent)
             if row.sandbox is None or not is_same:
                 return False
-            async with asyncio.timeout(OUTDATED_SECONDS):
-                return await self._pool(row.provider).backend.is_outdated(row.sandbox, spec)
+            if self._answers.is_paused(row.provider):
+                return if_unknown
+            backend = self._pool(row.provider).backend
+            return await self._answers.get(row.provider, backend.is_outdated(row.sandbox, spec))
         except SandboxGone:
             return False
         except (SandboxError, TimeoutError):
