@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.desktop.browser import ANSWER_SECONDS, HEIGHT, WIDTH, Browser
-from sandbox.desktop.cdp import BrowserError
+from sandbox.desktop.cdp import BrowserError, PageChanged
 
 MAX_NODES = 20_000
 """Nodes of a page that are read for an outline."""
 
 MAX_CHARACTERS = 30_000
 """Characters of a page in one reply."""
+
+MAX_CHANGES, CHANGE_SECONDS = 20, 0.4
+"""How often a page that goes on to others, as those of a login do, is read again, and after which wait."""
 
 MAX_SCREENSHOT_HEIGHT = 6000
 _PART_OF_TIME = 0.8
@@ -61,7 +64,8 @@ def _read(browser: Browser, request: Mapping[str, Any]) -> Reply:
     if not request.get("text_only"):
         return _with_outline(browser, "")
     start = int(request.get("offset", 0))
-    return {**_where(browser), "offset": start, **_page(browser, f"text({start}, {MAX_CHARACTERS})")}
+    function = f"text({start}, {MAX_CHARACTERS})"
+    return _of_one_page(browser, lambda: {**_where(browser), "offset": start, **_page(browser, function)})
 
 
 def _click(browser: Browser, request: Mapping[str, Any]) -> Reply:
@@ -122,7 +126,7 @@ def _screenshot(browser: Browser, request: Mapping[str, Any]) -> Reply:
 
 
 def _locate(browser: Browser, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = _page(browser, "locate", request)
+    found = _of_one_page(browser, lambda: _page(browser, "locate", request))
     if found.get("missing"):
         raise BrowserError("there is no such element on the page now: read the page again")
     if found.get("hidden"):
@@ -147,8 +151,26 @@ def _press_key(browser: Browser, name: str) -> None:
 
 
 def _with_outline(browser: Browser, note: str) -> Reply:
-    found = _page(browser, f"outline({MAX_NODES}, {MAX_CHARACTERS})")
-    return {**_where(browser), **({"note": note} if note else {}), **found}
+    """Return the page as it is after an action. What was done is no error if the page cannot be read."""
+
+    def read() -> Reply:
+        found = _page(browser, f"outline({MAX_NODES}, {MAX_CHARACTERS})")
+        return {**_where(browser), **({"note": note} if note else {}), **found}
+
+    try:
+        return _of_one_page(browser, read)
+    except PageChanged as error:
+        return {"note": str(error)}
+
+
+def _of_one_page(browser: Browser, read: Callable[[], Reply]) -> Reply:
+    """Return what `read` finds in one page: again if the page gives way to another; raises PageChanged."""
+    for _ in range(MAX_CHANGES):
+        try:
+            return read()
+        except PageChanged:
+            browser.settle(CHANGE_SECONDS)
+    raise PageChanged("the page goes on to other addresses: read it later")
 
 
 def _where(browser: Browser) -> Reply:

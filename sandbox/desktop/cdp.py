@@ -40,6 +40,20 @@ class BrowserSilent(BrowserError):
     """The browser or the page did not answer in time."""
 
 
+class PageChanged(BrowserError):
+    """The page that a command was for has given way to another one."""
+
+
+_CHANGED = (
+    "Cannot find context with specified id",
+    "Execution context was destroyed",
+    "Frame with the given id was not found",
+    "Inspected target navigated or closed",
+    "No frame for given id found",
+    "Not attached to an active page",
+)
+"""How the browser answers a command for a page that has gone."""
+
 EventListener = Callable[[str, str, Mapping[str, Any]], None]
 """Receives the session, the name and the parameters of an event, in the reading thread."""
 
@@ -170,7 +184,8 @@ class CdpConnection:
 
 def _result(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     if "error" in answer:
-        raise BrowserError(str(answer["error"].get("message", "unknown error"))[:500])
+        problem = str(answer["error"].get("message", "unknown error"))[:500]
+        raise PageChanged(problem) if problem.startswith(_CHANGED) else BrowserError(problem)
     result: Mapping[str, Any] = answer.get("result", {})
     return result
 

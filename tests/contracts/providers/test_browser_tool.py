@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from gateway.tools.screens.browser import browser
 from gateway.tools.tool import InvalidArguments
 from sandbox.config import SandboxConfig
 from sandbox.desktop.browser import PROGRAMS
-from sandbox.desktop.cdp import BrowserGone, CdpConnection
+from sandbox.desktop.cdp import BrowserError, BrowserGone, CdpConnection, PageChanged
 from sandbox.lifecycle.services import SandboxServices
 from sandbox_rigs import all_rigs
 from screen_rig import VARIANTS, Screen, open_screen, serve_pages
@@ -29,6 +31,15 @@ pytestmark = [
 ]
 
 ENDED = "the page did not answer within 4 s, so the browser was ended: open another page"
+REFUSING = """
+import json, os
+content = b""
+while not content.endswith(b"\\0"):
+    content += os.read(3, 65536)
+answer = {"id": json.loads(content[:-1])["id"], "error": {"message": %s}}
+os.write(4, json.dumps(answer).encode() + b"\\0")
+os.read(3, 1)
+"""
 FORM = """<title>Order</title><h1>Order</h1>
 <form id=f><label>Name <input id=name></label> <input type=password placeholder=Secret>
 <select id=color><option>Red<option>Blue</select> <label><input type=checkbox id=agree> Agree</label>
@@ -170,6 +181,25 @@ async def test_a_browser_that_ends_says_how(end: str, reason: str) -> None:
     connection = CdpConnection(program, os.environ, lambda _session, _event, _params: None)
     with pytest.raises(BrowserGone, match=reason):
         connection.call("Browser.getVersion", timeout=60.0)
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("Cannot find context with specified id", PageChanged),
+        ("Inspected target navigated or closed", PageChanged),
+        ("Not attached to an active page", PageChanged),
+        ("Invalid parameters", BrowserError),
+    ],
+)
+async def test_an_error_names_a_page_that_has_gone(message: str, kind: type[BrowserError]) -> None:
+    """The answers for a page that gave way to another one differ from all other errors."""
+    argv = [sys.executable, "-c", REFUSING % json.dumps(message)]
+    connection = CdpConnection(argv, os.environ, lambda _session, _event, _params: None)
+    with pytest.raises(BrowserError, match=message) as refused:
+        connection.call("Runtime.evaluate", timeout=60)
+    connection.close()
+    assert type(refused.value) is kind
 
 
 @pytest.mark.parametrize(
