@@ -37,6 +37,8 @@ _NO_SUCH = ("no such container", "no such exec", "no container with", "no exec s
 """What an engine says of a container that it lacks; a proxy before it answers 404 too."""
 
 _DENIED = "permission denied"
+_NO_SPACE = "no space left on device"
+_DISK_FULL = "the disk of the container engine is full; an operator must free space on it"
 _NO_BASH = (
     "the image has no bash, so no sandbox can be made of it: set options.image of the sandbox record, or "
     "`image` in [sandbox.docker], to one that has bash, sh, python3 and the usual small programs"
@@ -50,6 +52,8 @@ def translate_error(error: DockerError) -> SandboxError:
         return ProviderUnauthorized(
             f"the gateway may not use the engine's socket (add it to the group): {message}"
         )
+    if _NO_SPACE in message.lower():  # the rest is a path on the engine's machine
+        return ProviderRefused(_DISK_FULL)
     if all(words in message for words in ("executable file", "bash", "not found")):
         return ProviderRefused(_NO_BASH)
     kind = _TABLE.get(error.status, ProviderRefused)

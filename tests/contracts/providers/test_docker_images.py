@@ -29,6 +29,14 @@ def test_an_image_without_bash_is_named_as_the_reason(status: int, message: str)
     assert "options.image" in str(error)
 
 
+def test_a_full_disk_of_the_engine_is_named_without_its_paths() -> None:
+    """People in chats read the error: it says who can help, and nothing about the engine's machine."""
+    message = "write /var/lib/docker/overlay2/542473335fa-init/link: no space left on device"
+    error = translate_error(DockerError(500, message))
+    assert isinstance(error, ProviderRefused)
+    assert str(error) == "the disk of the container engine is full; an operator must free space on it"
+
+
 def test_a_restricted_network_without_python3_says_so(tmp_path: Path) -> None:
     """A command runs at once, and its output says why no host is reached."""
     spec = SandboxSpec(label="l", namespace="n", network=Network.RESTRICTED)
