@@ -309,7 +309,7 @@ def _triggers() -> tuple[ApiRoute, ...]:
             response_model=t.TriggerFired,
             error_responses={
                 401: "no such trigger signed the request",
-                409: "the id was used for another request",
+                409: "the id was used for another request, or the chat's channel or the agent was deleted",
                 429: "the conversation's queue is full: send the request again later",
                 503: "the signature cannot be checked now: send the request again later",
             },

@@ -35,6 +35,7 @@ from gateway.schedules.triggers import (
     render_template,
     verify_delivery,
 )
+from gateway.store.accounts import records
 from gateway.store.conversations import conversations
 from gateway.store.conversations import triggers as store
 from gateway.store.conversations.triggers import Trigger
@@ -45,6 +46,8 @@ from gateway.web.http.request_body import PRE_AUTH_BYTES, read_bytes
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 
 log = structlog.get_logger(__name__)
+
+CHANNEL_DELETED = "the channel of the trigger's conversation was deleted: delete the trigger"
 
 MAX_TRIGGERS = 1000
 """Triggers of one account."""
@@ -157,7 +160,7 @@ async def fire(call: ApiCall[NoContent, NoContent]) -> TriggerFired:
     body = await read_bytes(request, limit=PRE_AUTH_BYTES, deadline=call.context.limits.body_deadline)
     headers = {name.lower(): value for name, value in request.headers.items()}
     trigger = await _verified(call, headers, body)
-    await _ensure_agent_exists(call, trigger)
+    await _ensure_answerable(call, trigger)
     try:
         submission = Submission(
             account=trigger.account,
@@ -218,11 +221,14 @@ def _check_time(headers: dict[str, str]) -> None:
         return  # malformed: refused like a wrong signature
 
 
-async def _ensure_agent_exists(call: ApiCall[NoContent, NoContent], trigger: Trigger) -> None:
+async def _ensure_answerable(call: ApiCall[NoContent, NoContent], trigger: Trigger) -> None:
+    """Raise HttpProblem if no agent would answer, or nobody would get the answer."""
     async with call.context.database.read() as connection:
         conversation = await conversations.get_by_id(connection, trigger.conversation)
         if conversation is None:
             raise not_found("the trigger was deleted with its conversation")
+        if conversation.channel and await records.get_by_id(connection, conversation.channel) is None:
+            raise HttpProblem(409, CHANNEL_DELETED)
         try:
             await ensure_agent_exists(connection, conversation)
         except UnknownTarget as error:

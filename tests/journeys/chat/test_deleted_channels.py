@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from channels.telegram.simulator import simulate
 from gateway_process import gateway
 from telegram_gateway import CHAT, send_and_wait
 from turn_requests import poll_until
+
+SECRET = "whsec_" + "A" * 43 + "="
 
 
 def is_retried(found: dict[str, Any]) -> bool:
@@ -71,11 +74,18 @@ async def test_what_a_deleted_channel_owes_is_ended_with_the_reason(tmp_path: Pa
             new = {"conversation": conversation, "text": "!true", "every": "PT1H", "kind": kind}
             async with http.post("/accounts/me/schedules", json=new) as answer:
                 assert answer.status == 201, await answer.text()
+        new = {"conversation": chat["id"], "template": "!true", "secret": SECRET}
+        async with http.post("/accounts/me/triggers", json=new) as answer:
+            trigger = await answer.json()
         await platform.fail(502, times=1000, method="sendMessage")
         await platform.say(CHAT, "!echo waits")
         await poll_until(process, "/deliveries", is_retried)
         async with http.delete("/accounts/me/channels/loft") as answer:
             assert answer.status == 204, await answer.text()
+        signed = {"X-Hub-Signature-256": f"sha256={hmac.digest(SECRET.encode(), b'{}', 'sha256').hex()}"}
+        signed["X-GitHub-Delivery"] = "one"
+        async with http.post(trigger["path"], data=b"{}", headers=signed) as answer:
+            refused = (answer.status, (await answer.json())["detail"])
         async with http.put("/accounts/me/workspaces/default/files/go", data=b"x") as answer:
             assert answer.status < 300, await answer.text()
         await poll_until(process, "/turns", has_two_jobs_done)
@@ -84,5 +94,6 @@ async def test_what_a_deleted_channel_owes_is_ended_with_the_reason(tmp_path: Pa
         async with http.get("/accounts/me/schedules") as answer:
             schedules = [(one["state"], one["note"]) for one in (await answer.json())["items"]]
     ended = ("ended", "the channel of its conversation was deleted")
+    assert refused == (409, "the channel of the trigger's conversation was deleted: delete the trigger")
     assert schedules == [ended, ended, ("active", "")]
     assert sorted(found) == [("delivered", None), ("suppressed", "the channel was deleted")]
