@@ -47,8 +47,14 @@ async def no_unfinished(_delivery: Delivery) -> ClaimedDraft:
     return ClaimedDraft()
 
 
-def replaces_draft(delivery: Delivery, part: Part) -> bool:
-    """Return whether the visible message of a delivery, if it has one, can only be a draft of its text."""
+def replaces_draft(delivery: Delivery, part: Part, sent: str | None) -> bool:
+    """Return whether the message `sent` shows what the visible draft of a delivery, another message, should.
+
+    An earlier attempt may have turned the draft into the answer: then both are one message, and the id of a
+    draft ends with the message's own.
+    """
     if delivery.platform_id is None or delivery.part or part.edits is not None:
+        return False
+    if delivery.platform_id.endswith(sent or ""):
         return False
     return part.message is not None or delivery.event_type in ENDS_EARLY

@@ -248,7 +248,7 @@ class ChatSink(Sink):
             if part.only_edit:
                 return Outcome(kind=OutcomeKind.DELIVERED, detail=_NOTHING_TO_EDIT)
         outcome = await self._send_unless_found(bot, address, delivery, reply)
-        if outcome.kind is OutcomeKind.DELIVERED and replaces_draft(delivery, part):
+        if outcome.kind is OutcomeKind.DELIVERED and replaces_draft(delivery, part, outcome.platform_id):
             await self._remove_draft(bot, address, delivery, part)
         return outcome
 

@@ -91,11 +91,19 @@ class DraftHarness:
             stop.set()
 
     async def deliver_final_text(
-        self, drafts: Drafts, text: str, message: str = "msg_1", *, target: Address = ROOM
+        self,
+        drafts: Drafts,
+        text: str,
+        message: str = "msg_1",
+        *,
+        target: Address = ROOM,
+        uncertain: bool = False,
     ) -> Outcome:
-        """Bring the final text of a message."""
+        """Bring the final text of a message; `uncertain`: an earlier attempt may have arrived."""
         part = Part(text=text, message=message)
-        return await self._deliver(drafts, EventType.MESSAGE_COMPLETED, part, target=target)
+        return await self._deliver(
+            drafts, EventType.MESSAGE_COMPLETED, part, target=target, uncertain=uncertain
+        )
 
     async def deliver_turn_end(self, drafts: Drafts, text: str, *, delivery: str = "dlv_9") -> Outcome:
         """Bring the words with which a turn ended early."""
@@ -109,6 +117,7 @@ class DraftHarness:
         delivery: str = "dlv_1",
         *,
         target: Address = ROOM,
+        uncertain: bool = False,
     ) -> Outcome:
         sink = ChatSink(
             {"chn_1": self.bot()}.get, claim=drafts.claim, claim_unfinished=drafts.claim_unfinished
@@ -127,6 +136,7 @@ class DraftHarness:
                 body=encode_part(part),
                 attempt=1,
                 turn="trn_1",
+                uncertain=uncertain,
             )
         )
 

@@ -13,6 +13,7 @@ import pytest
 
 from channels.errors import Ambiguous, RateLimited, Rejected
 from channels.port import ChannelFeature
+from delivery.chat import draft_store
 from delivery.deliveries import destinations
 from delivery.deliveries.port import OutcomeKind
 from delivery.deliveries.route import bot_destination
@@ -161,6 +162,25 @@ async def test_a_draft_that_cannot_be_changed_is_removed(harness: DraftHarness, 
     assert harness.visible_texts == ["Hel\n\nStopped" if fails else "Hello"]
     assert (outcome.kind, outcome.platform_id) == (OutcomeKind.DELIVERED, "2")
     assert harness.platform_calls[-3:] == ["edit", "send", "delete"]
+
+
+async def test_a_draft_that_became_the_answer_is_not_removed(harness: DraftHarness) -> None:
+    """An edit was carried out without an answer; it is found by the answer's key once another is refused."""
+    harness.features = STREAMS | {ChannelFeature.DELETE, ChannelFeature.FIND}
+    async with harness.drafts() as drafts:
+        async with drafts.publish_while("cnv_1", "trn_1") as received:
+            assert received is not None
+            received.show_text("msg_1", "Hel")
+            await harness.channel.until(lambda: harness.visible_texts == ["Hel"])
+            received.show_text("msg_1", None)
+        harness.channel.lost_answers = 1
+        assert (await harness.deliver_final_text(drafts, "Hello")).uncertain
+        async with harness.database.begin() as connection:
+            await draft_store.end_write(connection, "msg_1", ROOM.encode())  # else waited for, for 3 s
+        harness.channel.errors.append(Rejected("edit_window_closed"))
+        outcome = await harness.deliver_final_text(drafts, "Hello", uncertain=True)
+    assert (outcome.kind, harness.visible_texts) == (OutcomeKind.DELIVERED, ["Hello"])
+    assert harness.platform_calls[-2:] == ["edit", "find"]
 
 
 async def test_a_draft_that_cannot_be_removed_stays(harness: DraftHarness) -> None:
