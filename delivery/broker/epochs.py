@@ -118,7 +118,8 @@ def _next_checkpoint(
     before: StreamCheckpoint, now: StreamCheckpoint, identity: StreamIdentity, *, may_have_lost: bool
 ) -> StreamCheckpoint:
     """Return the checkpoint to store: a new incarnation, a new epoch of it, or progress only."""
-    if now.created != identity.created:
+    if _is_another(now, identity):
+        _log.warning("stream.replaced", reason="NATS has another event log than before, such as a new one")
         return StreamCheckpoint(created=identity.created, high_water=identity.last_seq, bumps=0)
     fell_back = _fell_back(before, identity)
     if (fell_back or may_have_lost) and before.bumps == now.bumps:  # else another replica noticed it too
@@ -127,10 +128,15 @@ def _next_checkpoint(
     return replace(now, high_water=max(now.high_water, identity.last_seq))
 
 
+def _is_another(before: StreamCheckpoint, identity: StreamIdentity) -> bool:
+    """Return whether a stream is not the one that was known, as after its files were damaged."""
+    return before.created != identity.created
+
+
 def _fell_back(before: StreamCheckpoint, identity: StreamIdentity, *, may_have_lost: bool = False) -> bool:
     """Return whether a stream of the same incarnation has lost its last events, or may have."""
     is_shorter = identity.last_seq < before.high_water
-    return before.created == identity.created and (is_shorter or may_have_lost)
+    return not _is_another(before, identity) and (is_shorter or may_have_lost)
 
 
 def format_epoch(created: str, bumps: int) -> str:
@@ -148,7 +154,8 @@ async def open_streams(
 ) -> str:
     """Create or update the streams and return the epoch.
 
-    Events on the subjects of an earlier version are published again, and those that the stream has lost.
+    Events on the subjects of an earlier version are published again, and those that the stream has lost, as
+    far as the outbox has them.
     Streams that are ahead of the database are created again. Raises BrokerRefused, BrokerUnreachable,
     DatabaseUnavailable.
     """
@@ -163,7 +170,7 @@ async def open_streams(
         async with database.begin() as connection:
             is_new = may_have_lost or has_former
             epoch = await determine_epoch(connection, before, identity, may_have_lost=is_new)
-            if has_former:
+            if has_former or (before is not None and _is_another(before, identity)):
                 await outbox.publish_again(connection)
             elif before and _fell_back(before, identity, may_have_lost=may_have_lost):
                 await outbox.publish_again(connection, after_seq=identity.last_seq)
@@ -194,6 +201,7 @@ async def _replace_streams_ahead(database: Database, nats: NatsConnection, confi
             await delete_stream(nats, name)
         identity = await ensure_streams(nats, config)
         await determine_epoch(connection, None, identity)
+        await outbox.publish_again(connection)
 
 
 async def _is_ahead(database: Database, nats: NatsConnection) -> bool:

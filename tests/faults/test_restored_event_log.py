@@ -1,4 +1,4 @@
-"""An event log that is put back from a copy, behind the database."""
+"""An event log that is put back from a copy, behind the database, or that is damaged."""
 
 from __future__ import annotations
 
@@ -36,6 +36,22 @@ async def test_events_that_an_older_log_lacks_are_published(tmp_path: Path) -> N
         shutil.copytree(tmp_path / "older", data / "nats")
         await process.start()
         await expect_events(process, before)
+
+
+async def test_the_events_of_a_damaged_log_are_published(tmp_path: Path) -> None:
+    """NATS finds no stream in damaged files; the gateway says that the log is another one."""
+    data = tmp_path / "data"
+    async with gateway(data) as process:
+        for conversation in ("one", "two"):
+            await ask(process, conversation)
+        before = {name: await process.events(name) for name in ("one", "two")}
+        await process.stop()
+        for file in (data / "nats" / "store").rglob("*"):
+            if file.is_file():
+                file.write_bytes(b"damaged")
+        await process.start()
+        await expect_events(process, before)
+        assert any("stream.replaced" in line for line in process.log)
 
 
 async def test_events_that_are_lost_while_the_gateway_runs_are_published_again(tmp_path: Path) -> None:
