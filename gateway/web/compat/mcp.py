@@ -22,6 +22,10 @@ from gateway.web.http.route import ApiCall, ApiRoute, NoContent
 PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """The supported versions; the first is offered to a client that asks for another one."""
 
+VERSION_HEADER = "MCP-Protocol-Version"
+_AFTER_INITIALIZE = frozenset({"ping", "tools/list", "tools/call"})
+"""Methods of clients that have agreed on a version; before, they may name one that is not supported."""
+
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 
@@ -53,6 +57,8 @@ class JsonRpcError(Exception):
 async def handle_message(call: ApiCall[McpMessage, NoContent]) -> web.Response:
     """Answer a request; a notification is accepted without an answer."""
     message = call.body
+    if message.method in _AFTER_INITIALIZE:
+        _check_version(call.request.headers.get(VERSION_HEADER, PROTOCOL_VERSIONS[0]))
     if message.id is None or message.method is None:
         return web.Response(status=202)
     answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message.id}
@@ -61,6 +67,13 @@ async def handle_message(call: ApiCall[McpMessage, NoContent]) -> web.Response:
     except JsonRpcError as error:
         answer["error"] = {"code": error.code, "message": str(error)}
     return web.json_response(answer, headers={"Cache-Control": "no-store"})
+
+
+def _check_version(stated: str) -> None:
+    """Raise HttpProblem for a version that is not supported ("Protocol Version Header" of the transport)."""
+    if stated not in PROTOCOL_VERSIONS:
+        supported = ", ".join(PROTOCOL_VERSIONS)
+        raise HttpProblem(400, f"{VERSION_HEADER} {stated[:40]!r} is not supported: use one of {supported}")
 
 
 async def _result(

@@ -164,6 +164,15 @@ async def test_other_methods_and_keys_are_refused(mcp_gateway: McpGateway) -> No
     assert accepted.status == 202
 
 
+async def test_a_version_that_is_not_supported_is_refused(mcp_gateway: McpGateway) -> None:
+    """The header is required after `initialize`; clients of early versions send none."""
+    mine, ping = mcp_gateway.mine, {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    known = await mine.call("POST", "/mcp", ping, **{"MCP-Protocol-Version": "2025-11-25"})
+    unknown = await mine.call("POST", "/mcp", ping, **{"MCP-Protocol-Version": "1999-01-01"})
+    assert (known.status, unknown.status) == (200, 400)
+    assert "use one of 2025-11-25" in unknown.body["detail"]
+
+
 @pytest.mark.parametrize("path", ["/mcp", "/a2a"])
 async def test_what_is_no_request_has_an_error_of_json_rpc(mcp_gateway: McpGateway, path: str) -> None:
     """A client of JSON-RPC reads the reason in `error`, any other in the problem document."""
