@@ -57,13 +57,11 @@ def to_history(earlier: Sequence[EarlierMessage]) -> HistoryEntry | None:
 
     If they have more than MAX_HISTORY characters, long texts are cut, and then the oldest are left out.
     """
-    said = [one for one in earlier if one.text or one.calls]
-    if not said:
-        return None
+    said = [one for one in earlier if one.text or one.calls or one.role == "tool"]
     messages = _Messages()
     for one in _fitting(said):
         messages.add(one)
-    return HistoryEntry(messages=tuple(messages.found))
+    return HistoryEntry(messages=tuple(messages.found)) if messages.found else None
 
 
 class _Messages:
@@ -78,11 +76,12 @@ class _Messages:
         """Add a message of the client."""
         if message.role == "assistant":
             self._answer(message)
-        elif (call := self._calls.get(message.call)) is not None and message.role == "tool":
+        elif message.role == "user":
+            self._ask(stored.user_prompt(message.text))
+        elif (call := self._calls.get(message.call)) is not None:
             self._ask(stored.tool_return(call, message.text))
-        else:
-            result = "[a tool returned] " if message.role == "tool" else ""
-            self._ask(stored.user_prompt(f"{result}{message.text}"))
+        elif message.text:
+            self._ask(stored.user_prompt(f"[a tool returned] {message.text}"))
 
     def _ask(self, part: ChatPart) -> None:
         """Add a part of a request; what a person says in several messages is one, as in the turn before."""

@@ -107,6 +107,12 @@ def test_calls_of_completions_and_of_custom_tools_are_read() -> None:
     ]
 
 
+def test_an_empty_result_is_a_result() -> None:
+    """Many commands print nothing; the model must not read that they were interrupted."""
+    said = history(call("c", "mkdir"), result("c", ""), result("lost", ""))
+    assert shown(said)[-1] == ("request", [("", "earlier_1")])
+
+
 def test_a_result_without_its_call_is_text() -> None:
     """A client that shortens its history may leave a result without the call."""
     said = history(result("lost", "found"), {"role": "assistant", "content": "ok"})
