@@ -14,7 +14,7 @@ from delivery.deliveries import routes as delivery_store
 from delivery.deliveries.route import Route
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, new_id
-from gateway.agents.history import HistoryEntry, encode_entry
+from gateway.conversations.client_histories import begin_history
 from gateway.conversations.room_context import merge_contexts, take_carried
 from gateway.conversations.submissions import queue_policy
 from gateway.conversations.submissions.conversation_lookup import get_or_create_conversation
@@ -28,7 +28,7 @@ from gateway.conversations.submissions.submission import (
     UnknownTarget,
 )
 from gateway.conversations.titles import set_first_title
-from gateway.store.conversations import conversations, histories, messages
+from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.messages import MessageRow
 from gateway.store.turn_state import QUEUE_LIMIT, QueueMode
@@ -87,7 +87,7 @@ class Submissions:
                 return known
             conversation = conversation or await get_or_create_conversation(tx, submission)
             if submission.history is not None:
-                await _begin_history(tx, conversation, submission.history)
+                await begin_history(tx.connection, conversation, submission.history)
             return await self.enqueue(tx, conversation, submission)
 
     async def get_or_create(self, account: str, name_or_id: str) -> Conversation | None:
@@ -274,19 +274,6 @@ class Submissions:
             received_event(submission, submitted),
             Event.now(EventType.TURN_QUEUED, submitted.conversation, queued, turn=submitted.turn),
         )
-
-
-async def _begin_history(tx: Transaction, conversation: Conversation, entry: HistoryEntry) -> None:
-    """Store what the agent's first turn gets as its past; in later turns it has its own."""
-    if not await histories.is_unused(tx.connection, conversation.id):
-        return
-    await histories.append(
-        tx.connection,
-        account=conversation.account,
-        conversation=conversation.id,
-        turn=None,
-        body=encode_entry(entry),
-    )
 
 
 def _queue_full(waiting: int, policy: QueuePolicy) -> QueueFull:

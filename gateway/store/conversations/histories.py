@@ -21,10 +21,17 @@ _DELETE_BEFORE = delete(histories).where(
 
 
 async def is_unused(connection: Connection, conversation: str) -> bool:
-    """Return whether a conversation has neither messages nor a history."""
+    """Return whether a conversation has had no turn: it may have a history that a client began it with."""
     said = select(messages.c.id).where(messages.c.conversation == conversation)
-    known = select(histories.c.position).where(histories.c.conversation == conversation)
+    known = select(histories.c.position).where(
+        histories.c.conversation == conversation, histories.c.turn.is_not(None)
+    )
     return not (await connection.execute(select(said.exists() | known.exists()))).scalar_one()
+
+
+async def delete_all(connection: Connection, conversation: str) -> None:
+    """Delete a conversation's history."""
+    await connection.execute(delete(histories).where(histories.c.conversation == conversation))
 
 
 async def append(

@@ -12,11 +12,13 @@ from pydantic import Field, StrictStr, field_validator
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.events.event import new_id, rfc3339
+from gateway.agents.client_history import EarlierMessage, to_history
+from gateway.conversations.client_histories import replace_history
 from gateway.conversations.questions import ANSWERED, CLIENT_TOOL
 from gateway.conversations.room_context import merge_contexts
 from gateway.conversations.submissions.conversation_lookup import get_or_create_conversation
 from gateway.conversations.submissions.submission import Submission, UnknownAgent
-from gateway.store.conversations import client_state
+from gateway.store.conversations import client_state, histories
 from gateway.store.conversations import messages as store
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.messages import MessageRow
@@ -177,17 +179,26 @@ async def remove_item(call: ApiCall[NoContent, NoContent]) -> ConversationObject
         found = await require_conversation(connection, call.account, call.path["id"])
         item = await _require_item(connection, found, call.path["item"])
         state = dict(await client_state.get_state(connection, found.id))
-        carried = found.carried_context or {}
-        waiting = list(carried.get("earlier", ()))
         added = [one for one in state.get("items", ()) if one["id"] == item["id"]]
-        given = [_to_context(one) for one in added if one["text"]]
-        if not added or any(one not in waiting for one in given):
-            raise HttpProblem(409, "the agent has had this item: delete the conversation to remove it")
-        state["items"] = [one for one in state["items"] if one not in added]
-        for one in given:
-            waiting.remove(one)
-        await client_state.set_state(connection, found.id, state, carried={**carried, "earlier": waiting})
+        state["items"] = [one for one in state.get("items", ()) if one not in added]
+        if added and await histories.is_unused(connection, found.id):
+            await replace_history(connection, found, to_history([*map(_to_earlier, state["items"])]))
+            await client_state.set_state(connection, found.id, state)
+        else:
+            carried = _without(found.carried_context or {}, added)
+            await client_state.set_state(connection, found.id, state, carried=carried)
     return _to_object(found, state)
+
+
+def _without(carried: Mapping[str, Any], added: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return what the next turn gets, without an item; raises HttpProblem if an earlier turn has had it."""
+    waiting = list(carried.get("earlier", ()))
+    given = [_to_context(one) for one in added if one["text"]]
+    if not added or any(one not in waiting for one in given):
+        raise HttpProblem(409, "the agent has had this item: delete the conversation to remove it")
+    for one in given:
+        waiting.remove(one)
+    return {**carried, "earlier": waiting}
 
 
 async def _require_item(connection: Connection, conversation: Conversation, item: str) -> dict[str, Any]:
@@ -200,16 +211,29 @@ async def _require_item(connection: Connection, conversation: Conversation, item
 async def _add_items(
     connection: Connection, conversation: Conversation, state: dict[str, Any], items: Sequence[InputMessage]
 ) -> list[dict[str, Any]]:
-    """Add items to a conversation's state and to what its next turn gets; returns them."""
+    """Add items to a conversation's state and to what its next turn gets; returns them.
+
+    Before the first turn they are its history.
+    """
     now = rfc3339(utc_now())
     added = [one for place, item in enumerate(items) if (one := _to_added(item, place, now)) is not None]
     state["items"] = [*state.get("items", ()), *added]
     if len(json.dumps(state["items"])) > MAX_STATE:
         raise invalid_field("/items", f"at most {MAX_STATE} characters in all items that were added")
+    if await histories.is_unused(connection, conversation.id):
+        await replace_history(connection, conversation, to_history([*map(_to_earlier, state["items"])]))
+        await client_state.set_state(connection, conversation.id, state)
+        return [_added_item(one) for one in added]
     earlier = [_to_context(one) for one in added if one["text"]]
     carried = merge_contexts(conversation.carried_context, {"earlier": earlier}) if earlier else None
     await client_state.set_state(connection, conversation.id, state, carried=carried)
     return [_added_item(one) for one in added]
+
+
+def _to_earlier(added: Mapping[str, Any]) -> EarlierMessage:
+    """Return an added item as a part of the history."""
+    message = {"role": added["role"], "content": added["text"]}
+    return InputMessage.model_validate(added.get("item") or message).to_earlier()
 
 
 def _to_added(message: InputMessage, place: int, now: str) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from gateway_process import gateway
-from openai_server import OpenAIServer, echo
+from openai_server import OpenAIServer, echo, spoken
 
 CALL = {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": '{"place": "Oslo"}'}
 CUSTOM = {"type": "custom_tool_call", "call_id": "call_2", "name": "query", "input": "select 1"}
@@ -29,7 +29,7 @@ GIVEN: list[Any] = [
 
 
 async def test_calls_and_results_are_read_as_they_were_added(tmp_path: Path) -> None:
-    """They keep type, call and content, the agent reads them as text, and one without a call is refused.
+    """They keep type, call and content, the model gets them as such, and one without a call is refused.
 
     Reasoning and items of other types are kept too, and the agent gets nothing of them.
     """
@@ -51,13 +51,14 @@ async def test_calls_and_results_are_read_as_they_were_added(tmp_path: Path) -> 
             assert (shown[4]["call_id"], shown[4]["output"]) == ("call_2", "")
             await client.conversations.items.delete(shown[4]["id"], conversation_id=made.id)
             await client.responses.create(model="default", input="well?", conversation=made.id)
-            asked = str(model.bodies[-1]["messages"][-1]["content"])
-            for text in (
-                '[called weather {"place": "Oslo"}]',
-                "(an image)",
-                "[called query select 1]",
-            ):
-                assert text in asked
+            assert spoken(model.bodies[-1]) == [
+                ("user", "weather?"),
+                ("assistant", [CALL["arguments"]]),
+                ("tool", "sunny\n(an image)"),
+                ("assistant", ['{"input": "select 1"}']),
+                ("tool", "The tool call was interrupted before it returned a result."),
+                ("user", "well?"),
+            ]
             reasoning: Any = {"type": "reasoning", "id": "rs_1", "summary": THOUGHT, "encrypted_content": "x"}
             added = await client.conversations.items.create(made.id, items=[reasoning, GIVEN[0]])
             assert [one.type for one in added.data] == ["reasoning", "message"]
