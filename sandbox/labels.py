@@ -6,9 +6,13 @@ import base64
 import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
+from string import ascii_lowercase
 
 KEY_LENGTH = 26
 """130 bits in base32: short enough for a path component, long enough to avoid collisions."""
+
+KEY_CHARACTERS = ascii_lowercase + "234567"
+"""The characters of keys, each as frequent as the others (RFC 4648, section 6)."""
 
 
 def key_of(*parts: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.conversations.file_change import FileChange, render_diff
+from gateway.conversations.text_change import TextChange, render_diff
 
 TEXT_ARGUMENTS = frozenset({"content", "old_text", "new_text"})
 """Arguments that a diff shows."""
@@ -39,7 +39,7 @@ class CallTarget:
 
 
 def render_question(
-    tool: str, args: Mapping[str, Any], target: CallTarget, change: FileChange | None = None
+    tool: str, args: Mapping[str, Any], target: CallTarget, change: TextChange | None = None
 ) -> str:
     """Return the whole call: tool, workspace, sandbox, network and every argument.
 
@@ -99,7 +99,7 @@ def _render_arguments(args: Mapping[str, Any]) -> Iterator[str]:
             yield f"{_value(name)}: {show_invisible(_json(value))}"
 
 
-def _render_change(change: FileChange, args: Mapping[str, Any]) -> Iterator[str]:
+def _render_change(change: TextChange, args: Mapping[str, Any]) -> Iterator[str]:
     """Yield the diff, and a hash by which calls differ that change different files in the same way."""
     yield f"changes to the present {change.what}:"
     for line in render_diff(change):

@@ -15,7 +15,6 @@ from gateway.agents.port import ApprovalDecision, PendingToolCall
 from gateway.conversations.approval_question import CallTarget, render_call
 from gateway.conversations.approver_rules import DecisionContext, may_decide, refusal_text, same_room
 from gateway.conversations.call_binding import CallTargets, covers, digest_of, unknown_target
-from gateway.conversations.file_change import PresentFile
 from gateway.conversations.message_ids import approval_event_id
 from gateway.conversations.questions import (
     ANSWERED,
@@ -28,6 +27,7 @@ from gateway.conversations.questions import (
     render_request,
     requested_event,
 )
+from gateway.conversations.text_change import PresentText
 from gateway.store.accounts import accounts
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as store
@@ -72,7 +72,7 @@ async def request(
     sandbox_fingerprint: str,
     *,
     targets: CallTargets = unknown_target,
-    files: Mapping[str, PresentFile] = MappingProxyType({}),
+    files: Mapping[str, PresentText] = MappingProxyType({}),
     usage: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Create an approval for each of these calls and emit `approval.requested` with its question.
@@ -110,7 +110,7 @@ async def request(
 
 
 def _why_again(
-    approved: Approval | None, call: PendingToolCall, target: CallTarget, file: PresentFile | None
+    approved: Approval | None, call: PendingToolCall, target: CallTarget, file: PresentText | None
 ) -> str:
     """Return why an approval is needed again; empty for one that was not given yet."""
     if approved is None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from gateway.agents.port import PendingToolCall
 from gateway.conversations.approval_question import CallTarget
-from gateway.conversations.file_change import PresentFile
+from gateway.conversations.text_change import PresentText
 from gateway.environments.environment import Environment
 from gateway.store.turns.approvals import Approval
 
@@ -36,11 +36,11 @@ class PreviewChanges(Protocol):
     @abstractmethod
     async def __call__(
         self, calls: Sequence[PendingToolCall], /, *, start: bool = False
-    ) -> Mapping[str, PresentFile]:
+    ) -> Mapping[str, PresentText]:
         """Return the files; raises nothing for one that cannot be read."""
 
 
-async def no_previews(_calls: Sequence[PendingToolCall], *, start: bool = False) -> Mapping[str, PresentFile]:
+async def no_previews(_calls: Sequence[PendingToolCall], *, start: bool = False) -> Mapping[str, PresentText]:
     """Return no files: the questions show all arguments."""
     del start
     return {}
@@ -69,7 +69,7 @@ def call_digest(
 
 
 def digest_of(
-    call: PendingToolCall, sandbox_fingerprint: str, target: CallTarget, file: PresentFile | None = None
+    call: PendingToolCall, sandbox_fingerprint: str, target: CallTarget, file: PresentText | None = None
 ) -> str:
     """Return the hash of a call at its target; `file` is the one that it changes, if that is known."""
     return call_digest(
@@ -87,7 +87,7 @@ def covers(
     call: PendingToolCall,
     sandbox_fingerprint: str,
     target: CallTarget,
-    file: PresentFile | None = None,
+    file: PresentText | None = None,
 ) -> bool:
     """Return whether an approval is of exactly this call. One whose question showed no file covers any."""
     return approval.digest in {digest_of(call, sandbox_fingerprint, target, one) for one in (None, file)}

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from delivery.database.engine import Connection
 from gateway.agents.port import PendingToolCall
 from gateway.conversations.call_binding import CallTargets, covers, is_asked_too_often, unknown_target
-from gateway.conversations.file_change import PresentFile
+from gateway.conversations.text_change import PresentText
 from gateway.store.turns import turn_steps
 from gateway.store.turns.approvals import Approval
 
@@ -44,7 +44,7 @@ def list_outdated(
     sandbox_fingerprint: str,
     targets: CallTargets = unknown_target,
     *,
-    files: Mapping[str, PresentFile] = MappingProxyType({}),
+    files: Mapping[str, PresentText] = MappingProxyType({}),
     asked: Iterable[Approval] = (),
 ) -> list[Approval]:
     """Return those of unused approvals whose call would now run elsewhere, or do something else.

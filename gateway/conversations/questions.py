@@ -19,8 +19,8 @@ from delivery.events.event import Event, EventType
 from gateway.agents.client_request import ClientToolSpec
 from gateway.agents.port import PendingToolCall
 from gateway.conversations.approval_question import CallTarget, render_call, render_question
-from gateway.conversations.file_change import FileChange
 from gateway.conversations.message_ids import approval_event_id
+from gateway.conversations.text_change import TextChange
 from gateway.store.turns.approvals import Approval
 
 TOOL = "ask_person"
@@ -231,7 +231,7 @@ def is_answered_so(approval: Approval, answer: str, files: Sequence[Mapping[str,
     return (approval.state, approval.comment, stored) == (ANSWERED, answer, given)
 
 
-def render_request(call: PendingToolCall, target: CallTarget, change: FileChange | None) -> str:
+def render_request(call: PendingToolCall, target: CallTarget, change: TextChange | None) -> str:
     """Return the text that people read before they decide or answer."""
     if is_question(call.name):
         return str(describe_question(call.name, call.args)["question"])

@@ -101,20 +101,21 @@ class Credentials:
             log.error("credential.decryption_failed", credential=record.id, error=str(error))  # noqa: TRY400
             raise SigningFailed(f"The credential {record.name!r} cannot be decrypted.") from None
         secret = SECRETS[record.config["kind"]].model_validate(fields)
-        on_refused: Callable[[], None] = _do_nothing
         try:
             if isinstance(secret, StaticHeader | BasicLogin):
-                added = static_headers(secret)
+                signed = SignedHeaders(headers=static_headers(secret))
             else:
                 assert isinstance(secret, RefreshToken | GitHubAppKey), "there are four kinds"
                 key = _token_key(record, secret)
                 token = await self._token(key, record, secret)
-                on_refused = partial(self._tokens.discard, key, token)
-                added = token_headers(secret, token.text, request)
+                signed = SignedHeaders(
+                    headers=token_headers(secret, token.text, request),
+                    on_refused=partial(self._tokens.discard, key, token),
+                )
         except SigningFailed as error:
             raise SigningFailed(f"The credential {record.name!r} for {request.host}: {error}") from None
         await self._note_use(signer, record, request)
-        return SignedHeaders(headers=added, on_refused=on_refused)
+        return signed
 
     async def _token(self, key: str, record: Record, secret: RefreshToken | GitHubAppKey) -> AccessToken:
         client = TokenClient(guard=self._records.guard_of(record))
@@ -156,10 +157,6 @@ def _token_key(record: Record, secret: RefreshToken | GitHubAppKey) -> str:
     """Return the name of a credential's version."""
     known = secret.model_dump_json(exclude={"refresh_token", "client_secret", "private_key"})
     return f"{record.id} {known}"
-
-
-def _do_nothing() -> None:
-    """Keep what is sent as it is: there is no other secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

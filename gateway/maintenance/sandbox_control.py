@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import cycle
-from string import ascii_lowercase
 
 import structlog
 
@@ -26,7 +25,7 @@ from gateway.store.accounts import records
 from gateway.store.job_state import JobReason
 from gateway.store.turns import jobs as job_store
 from sandbox.errors import ProviderRefused, SandboxError, SandboxGone
-from sandbox.labels import installation_prefix
+from sandbox.labels import KEY_CHARACTERS, installation_prefix
 from sandbox.lifecycle.pool import Pool
 from sandbox.lifecycle.reaper import Reaper, ReaperHooks, SandboxEnd
 from sandbox.lifecycle.reservations import Reservation, ReservationStore
@@ -37,8 +36,6 @@ from sandbox.model import ExecRequest, ExecResult, SandboxSpec
 log = structlog.get_logger(__name__)
 
 INTERVAL = 15.0
-LABEL_ENDINGS = ascii_lowercase + "234567"
-"""The last characters of labels: a pass visits only sandboxes without an instance that end with one."""
 SWEEP_INTERVAL = 600.0
 PATIENCE = 5.0
 """Seconds to wait for a sandbox in use whose record was deleted."""
@@ -82,7 +79,8 @@ class SandboxControl:
         self._reaper = Reaper(reservations, self._teardowns, hooks, clock=utc_now)
         self._passes = ReaperPasses(self._reaper)
         self._answers = ProviderAnswers()
-        self._endings = cycle(LABEL_ENDINGS)
+        self._endings = cycle(KEY_CHARACTERS)
+        """Of the sandboxes without an instance, a pass visits those whose labels end with the next one."""
         self._started_at = utc_now()
         """Since then the operator's settings are what they are."""
 

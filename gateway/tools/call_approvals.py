@@ -13,14 +13,14 @@ from gateway.conversations.call_binding import (
     covers,
     is_asked_too_often,
 )
-from gateway.conversations.file_change import PresentFile
 from gateway.conversations.questions import ANSWERED
+from gateway.conversations.text_change import PresentText
 from gateway.environments.fingerprint import fingerprint_all
 from gateway.store.turns import approvals
 from gateway.store.turns.approvals import Approval
 from gateway.tools.tool import ToolContext
 
-FindFile = Callable[[PendingToolCall], Awaitable[PresentFile | None]]
+FindFile = Callable[[PendingToolCall], Awaitable[PresentText | None]]
 """Returns the file that a call would change, as it is now."""
 
 

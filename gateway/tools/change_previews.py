@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from gateway.agents.port import PendingToolCall
-from gateway.conversations.file_change import FileChange, PresentFile
+from gateway.conversations.text_change import ChangedKind, PresentText, TextChange
 from gateway.tools.files.file_arguments import path_argument
 from gateway.tools.tool import InvalidArguments, Tool, ToolContext
 from sandbox.errors import SandboxError
@@ -49,7 +49,7 @@ class ChangePreviews:
     _contents: dict[tuple[str, str], bytes | None] = field(default_factory=dict)
     """What earlier calls left, by workspace and path, or by the id of a note; None: that is unknown."""
 
-    async def of(self, tool: Tool, call: PendingToolCall) -> PresentFile | None:
+    async def of(self, tool: Tool, call: PendingToolCall) -> PresentText | None:
         """Return the file as a call would find it; None: it is unknown, so show all arguments."""
         if tool.changed_text is None:
             return None
@@ -69,16 +69,16 @@ class ChangePreviews:
             return None
         except (OSError, SandboxError) as error:
             log.debug("tool.change_hidden", turn=self.context.turn.id, error=str(error))
-            return PresentFile(state="", problem=_problem(error)) if self.start else None
+            return PresentText(state="", problem=_problem(error)) if self.start else None
 
-    def _of_note(self, tool: Tool, call: PendingToolCall, present: str | None) -> PresentFile | None:
+    def _of_note(self, tool: Tool, call: PendingToolCall, present: str | None) -> PresentText | None:
         """Return the note as a call would find it; None for a new one."""
         note = str(call.args.get("id") or "")
         if not note:
             return None
         if present is None:
             problem = f"there is no note {note!r} that may be changed here"
-            return PresentFile(state="", problem=problem, what="note") if self.start else None
+            return PresentText(state="", problem=problem, what="note") if self.start else None
         return self._change(
             tool, call, ("", note), self._contents.get(("", note), present.encode()), what="note"
         )
@@ -102,8 +102,8 @@ class ChangePreviews:
         content: bytes | None,
         *,
         state: str = "",
-        what: str = "file",
-    ) -> PresentFile | None:
+        what: ChangedKind = "file",
+    ) -> PresentText | None:
         """Return the file or note with the change of the call, and keep what the call leaves."""
         self._contents[key] = content
         if content is None or tool.changed_text is None:
@@ -114,10 +114,10 @@ class ChangePreviews:
             after = tool.changed_text(call.args, before)
         except ValueError as error:
             log.debug("tool.change_hidden", turn=self.context.turn.id, error=str(error))
-            return PresentFile(state=state, what=what)
+            return PresentText(state=state, what=what)
         self._contents[key] = after.encode("utf-8", "replace")
-        shown = None if state == _MISSING else FileChange(before=before, after=after, what=what)
-        return PresentFile(state=state, change=shown, what=what)
+        shown = None if state == _MISSING else TextChange(before=before, after=after, what=what)
+        return PresentText(state=state, change=shown, what=what)
 
 
 def _problem(error: Exception) -> str:

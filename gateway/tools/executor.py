@@ -15,7 +15,7 @@ from delivery.deliveries.transactions import Transaction
 from delivery.events.event import Event, EventType
 from gateway.agents.port import PendingToolCall, ToolResult, Tools, ToolSpec
 from gateway.conversations.approver_rules import may_approve_own_turn
-from gateway.conversations.file_change import PresentFile
+from gateway.conversations.text_change import PresentText
 from gateway.files.attachments import FetchedAttachments
 from gateway.store.turns import turn_steps
 from gateway.store.turns.turn_steps import StepRow
@@ -215,7 +215,7 @@ class ToolExecutor(Tools):
 
     async def preview_changes(
         self, calls: Sequence[PendingToolCall], *, start: bool = False
-    ) -> Mapping[str, PresentFile]:
+    ) -> Mapping[str, PresentText]:
         """Return the files that calls would change one after the other, of those that can be read.
 
         With `start` sandboxes are started to read them.
@@ -228,7 +228,7 @@ class ToolExecutor(Tools):
         }
         return {call: file for call, file in found.items() if file is not None}
 
-    async def _present_file(self, call: PendingToolCall) -> PresentFile | None:
+    async def _present_file(self, call: PendingToolCall) -> PresentText | None:
         return (await self.preview_changes([call], start=True)).get(call.id)
 
     async def _asker_may_approve(self) -> bool:

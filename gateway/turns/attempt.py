@@ -30,9 +30,9 @@ from gateway.agents.port import (
 )
 from gateway.agents.registry import check_continues
 from gateway.conversations import approvals, call_binding, outdated_approvals
-from gateway.conversations.file_change import PresentFile
 from gateway.conversations.message_ids import completed_event_id, message_id
 from gateway.conversations.notices import post_notice
+from gateway.conversations.text_change import PresentText
 from gateway.environments.environment import Environment
 from gateway.environments.fingerprint import fingerprint_all
 from gateway.files.collection import CollectedFiles, FileCollector
@@ -205,7 +205,7 @@ class TurnAttempt:
         self,
         tx: Transaction,
         calls: Sequence[PendingToolCall],
-        files: Mapping[str, PresentFile],
+        files: Mapping[str, PresentText],
         usage: Mapping[str, Any],
     ) -> None:
         fingerprint, targets = self._sandbox_fingerprint, self._call_targets

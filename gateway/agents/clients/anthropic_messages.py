@@ -109,7 +109,8 @@ def largest_output(model: str) -> int:
 def _messages(query: ModelQuery) -> list[dict[str, Any]]:
     """Return a conversation as the API has it: roles take turns, and each message is a list of blocks.
 
-    Blocks of calls need `tools`, which an agent may not have any more.
+    Without `tools`, which an agent may not have any more, the API refuses blocks of calls ("Requests which
+    include `tool_use` or `tool_result` blocks must define tools").
     """
     found: list[dict[str, Any]] = []
     for message in query.messages if query.tools else stored.calls_as_text(query.messages):

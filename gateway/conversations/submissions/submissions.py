@@ -14,7 +14,7 @@ from delivery.deliveries import routes as delivery_store
 from delivery.deliveries.route import Route
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, new_id
-from gateway.conversations.client_histories import begin_history
+from gateway.conversations.initial_history import begin_history
 from gateway.conversations.room_context import merge_contexts, take_carried
 from gateway.conversations.submissions import queue_policy
 from gateway.conversations.submissions.conversation_lookup import get_or_create_conversation

@@ -13,7 +13,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.events.event import new_id, rfc3339
 from gateway.agents.client_history import EarlierMessage, to_history
-from gateway.conversations.client_histories import replace_history
+from gateway.conversations.initial_history import replace_history
 from gateway.conversations.questions import ANSWERED, CLIENT_TOOL
 from gateway.conversations.room_context import merge_contexts
 from gateway.conversations.submissions.conversation_lookup import get_or_create_conversation

@@ -17,6 +17,8 @@ Text = Annotated[StrictStr, Field(max_length=MAX_INPUT)]
 InlineOrUrl = Annotated[StrictStr, Field(max_length=20_000_000)]
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 MAX_CALL_FIELD = 200
+"""Characters that are kept of the id and the names of an earlier call."""
+
 INSTRUCTION_ROLES = frozenset({"system", "developer"})
 
 
@@ -147,8 +149,7 @@ class InputMessage(LenientRequest):
     @property
     def text(self) -> str:
         """The message's text, with a line for each call."""
-        said = [part.text for part in self.parts] if self.plain_text is None else [self.plain_text]
-        return "\n".join(filter(None, [*said, *self._call_lines]))
+        return "\n".join(filter(None, [self._plain, *(part.text for part in self.parts), *self._call_lines]))
 
     @property
     def marked_text(self) -> str:
@@ -156,15 +157,14 @@ class InputMessage(LenientRequest):
         return "\n".join(filter(None, [self._said, *self._call_lines]))
 
     @property
-    def plain_text(self) -> str | None:
+    def _plain(self) -> str:
         """The content if it is one text."""
-        return self.content if isinstance(self.content, str) else None
+        return self.content if isinstance(self.content, str) else ""
 
     @property
     def _said(self) -> str:
         """What the message says, with a line in place of each image and file."""
-        shown = (part.text or part.mark for part in self.parts)
-        return "\n".join(filter(None, shown)) if self.plain_text is None else self.plain_text
+        return "\n".join(filter(None, [self._plain, *(part.text or part.mark for part in self.parts)]))
 
     @property
     def _call_lines(self) -> Sequence[str]:

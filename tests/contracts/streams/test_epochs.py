@@ -160,7 +160,7 @@ def test_the_days_of_the_log_need_an_hour_of_events() -> None:
 
 
 async def test_a_stream_ahead_of_the_database_is_created_again(database: Database, tmp_path: Path) -> None:
-    """An event that SQL lacks begins an epoch on an empty stream; those that SQL has do not."""
+    """An event that SQL lacks begins an epoch on an empty stream; those that SQL has are published again."""
     layout, conversation, account = StreamConfig(max_bytes=500_000_000), "cnv_a", "acc_a"
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
@@ -174,6 +174,8 @@ async def test_a_stream_ahead_of_the_database_is_created_again(database: Databas
             )
         known = recorded[conversation].events[0]
         seq = await events.append(known, expected=0, account=account)
+        async with database.begin() as connection:
+            await outbox.mark_published(connection, [(conversation, 1, seq)])
         foreign = Event.now(EventType.JOB_STARTED, "cnv_of_another_database", {}).numbered(1)
         await events.append(foreign, expected=0, account=account)
         assert await epochs.open_streams(database, nats_connection, layout) == first
@@ -182,6 +184,9 @@ async def test_a_stream_ahead_of_the_database_is_created_again(database: Databas
         second = await epochs.open_streams(database, nats_connection, layout)
         assert second != first
         assert await events.tail(conversation, account=account) is None
+        async with database.read() as connection:
+            backlogs = await outbox.list_backlogs(connection)
+        assert [(one.conversation, one.published_n) for one in backlogs] == [(conversation, 0)]
         assert await epochs.open_streams(database, nats_connection, layout) == second
 
 

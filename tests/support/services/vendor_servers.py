@@ -61,8 +61,8 @@ class VendorServer:
         body = await request.json()
         self.bodies.append(body)
         answer = self._answer("Anthropic", *_last_of_anthropic(body))
-        if answer.refusal:
-            problem = {"type": "invalid_request_error", "message": answer.refusal}
+        if refusal := answer.refusal or _refusal_of_anthropic(body):
+            problem = {"type": "invalid_request_error", "message": refusal}
             return web.json_response({"type": "error", "error": problem}, status=400)
         block = _tool_use(answer.command, len(self.bodies)) if answer.command else _text(answer.text)
         return await _send(request, _message(block))
@@ -91,6 +91,15 @@ def _last_of_anthropic(body: Mapping[str, Any]) -> tuple[str, bool]:
         shown = last["content"]
         return shown if isinstance(shown, str) else shown[0]["text"], True
     return last["text"], False
+
+
+def _refusal_of_anthropic(body: Mapping[str, Any]) -> str:
+    """Return what the API says of calls in a request without tools; nothing of other requests."""
+    contents = [message["content"] for message in body["messages"]]
+    kinds = {block["type"] for content in contents if not isinstance(content, str) for block in content}
+    if body.get("tools") or not kinds & {"tool_use", "tool_result"}:
+        return ""
+    return "Requests which include `tool_use` or `tool_result` blocks must define tools."
 
 
 def _last_of_google(body: Mapping[str, Any]) -> tuple[str, bool]:

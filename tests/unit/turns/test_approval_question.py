@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.conversations.approval_question import CallTarget, render_call, render_question, show_invisible
-from gateway.conversations.file_change import FileChange
+from gateway.conversations.text_change import TextChange
 
 TEXTS = st.one_of(
     st.text(max_size=20),
@@ -63,9 +63,9 @@ def test_hidden_characters_are_shown_by_their_code_points(letter: str) -> None:
 
 CHANGES = st.one_of(
     st.none(),
-    st.builds(FileChange, before=TEXTS, after=TEXTS),
+    st.builds(TextChange, before=TEXTS, after=TEXTS),
     st.builds(
-        FileChange, before=st.lists(TEXTS).map("\n".join), after=st.lists(TEXTS, max_size=9).map("\n".join)
+        TextChange, before=st.lists(TEXTS).map("\n".join), after=st.lists(TEXTS, max_size=9).map("\n".join)
     ),
 )
 
@@ -73,9 +73,9 @@ CHANGES = st.one_of(
 @given(CALLS, CHANGES, CALLS, CHANGES)
 def test_different_calls_have_different_questions_with_diffs_too(
     one: tuple[str, dict[str, Any], CallTarget],
-    change: FileChange | None,
+    change: TextChange | None,
     other: tuple[str, dict[str, Any], CallTarget],
-    other_change: FileChange | None,
+    other_change: TextChange | None,
 ) -> None:
     """A diff hides no difference: not of arguments, and not of files that change in the same way."""
     if _exact(one) != _exact(other):
@@ -87,7 +87,7 @@ def test_a_diff_replaces_the_texts_of_a_call() -> None:
     before = "".join(f"line {number}\n" for number in range(40))
     after = before.replace("line 20\n", "line 20\u200b\n")
     question = render_question(
-        "write", {"path": "a.txt", "content": after}, CallTarget(), FileChange(before=before, after=after)
+        "write", {"path": "a.txt", "content": after}, CallTarget(), TextChange(before=before, after=after)
     )
     for line in ("a.txt", "    @@ -18,7 +18,7 @@", "    -line 20\n", "    +line 20⟨U+200B⟩\n"):
         assert line in question

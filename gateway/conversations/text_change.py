@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+ChangedKind = Literal["file", "note"]
+"""What a call changes, as the question about the call names it."""
 
 CONTEXT_LINES = 3
 MAX_COMPARED_LINES = 120
@@ -13,27 +16,26 @@ MAX_COMPARED_LINES = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileChange:
-    """The content of a file before and after a call; `what`: "file" or "note"."""
+class TextChange:
+    """The content of a file or note, which `what` names, before and after a call."""
 
     before: str
     after: str
-    what: str = "file"
+    what: ChangedKind = "file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PresentFile:
+class PresentText:
     """The file or note that a call would change, as the question about the call shows it.
 
     `state`: a hash of its content, or `missing`. `change` is None if no diff can be shown. `problem`: why it
-    cannot be read, for example because its sandbox cannot be started; the state is unknown then. `what`:
-    "file" or "note".
+    cannot be read, for example because its sandbox cannot be started; the state is unknown then.
     """
 
     state: str
-    change: FileChange | None = None
+    change: TextChange | None = None
     problem: str = ""
-    what: str = "file"
+    what: ChangedKind = "file"
 
 
 class _Entry(NamedTuple):
@@ -45,7 +47,7 @@ class _Entry(NamedTuple):
     new: int
 
 
-def render_diff(change: FileChange) -> Iterator[str]:
+def render_diff(change: TextChange) -> Iterator[str]:
     """Yield the lines of a unified diff; the text before and the diff together determine the text after.
 
     Only a line feed ends a line. A last line without one is followed by a mark.

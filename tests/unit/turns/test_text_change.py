@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.conversations.file_change import FileChange, render_diff
+from gateway.conversations.text_change import TextChange, render_diff
 
 UNFINISHED = "\\ No newline at end of file"
 LINES = st.sampled_from(["", "a", "b", "c", "-a", "+a", " a", "@@ -1,1 +1,1 @@", UNFINISHED])
@@ -56,7 +56,7 @@ def patched(before: str, diff: list[str]) -> str:
 @example(f"a\n{UNFINISHED}", "a")
 def test_the_diff_determines_the_text(before: str, after: str) -> None:
     """The text before and the diff are enough to make the text after."""
-    diff = list(render_diff(FileChange(before=before, after=after)))
+    diff = list(render_diff(TextChange(before=before, after=after)))
     assert patched(before, diff) == after
     assert bool(diff) == (before != after)
 
@@ -65,7 +65,7 @@ def test_changes_far_apart_are_hunks_of_their_own() -> None:
     """Three unchanged lines surround each change; changes that are near share a hunk."""
     before = "".join(f"{number}\n" for number in range(30))
     after = before.replace("\n5\n", "\nfive\n").replace("\n8\n", "\n").replace("\n25\n", "\n25\nmore\n")
-    diff = list(render_diff(FileChange(before=before, after=after)))
+    diff = list(render_diff(TextChange(before=before, after=after)))
     assert [line for line in diff if line.startswith("@@")] == ["@@ -3,10 +3,9 @@", "@@ -24,6 +23,7 @@"]
     assert [line for line in diff if line[0] in "+-"] == ["-5", "+five", "-8", "+more"]
 
@@ -74,7 +74,7 @@ def test_patch_accepts_the_diff(tmp_path: Path) -> None:
     """The standard program applies the diff."""
     before, after = "a\nb\nc\nd\ne\nf\ng\nh", "a\nB\nc\nd\ne\nf\ng\nh\ni\n"
     (tmp_path / "f").write_text(before)
-    diff = "".join(f"{line}\n" for line in render_diff(FileChange(before=before, after=after)))
+    diff = "".join(f"{line}\n" for line in render_diff(TextChange(before=before, after=after)))
     try:
         subprocess.run(["patch", "f"], input=f"--- f\n+++ f\n{diff}", cwd=tmp_path, text=True, check=True)
     except FileNotFoundError:
@@ -86,5 +86,5 @@ def test_patch_accepts_the_diff(tmp_path: Path) -> None:
 def test_a_large_file_is_compared_line_by_line_only_in_small_parts(piece: str) -> None:
     """Files of repeated lines, where comparisons are slowest, end as one removal and one addition."""
     before = piece * (20_000 // len(piece))
-    diff = list(render_diff(FileChange(before=f"x\n{before}", after=f"{before}\ny\n")))
+    diff = list(render_diff(TextChange(before=f"x\n{before}", after=f"{before}\ny\n")))
     assert patched(f"x\n{before}", diff) == f"{before}\ny\n"
