@@ -12,6 +12,7 @@ from api_server import ApiClient
 from channels.telegram.simulator import simulate
 from gateway_process import channel_env, gateway
 from openai_server import OpenAIServer, ScriptedTurn, ToolCall, last_text
+from turn_requests import poll_until
 
 PRIVATE = 4711
 SPEAK = "import sys; sys.stdout.buffer.write(b'OggS' + sys.stdin.buffer.read())"
@@ -30,7 +31,7 @@ def script(body: dict[str, Any]) -> ScriptedTurn:
 
 
 async def test_reactions_go_both_ways_and_the_answer_is_spoken_once(tmp_path: Path) -> None:
-    """A kill repeats nothing; the status at the end of the turn does not replace what the agent added."""
+    """A kill repeats no delivered answer; the status at the end does not replace what the agent added."""
     async with simulate() as platform, OpenAIServer(script) as model, aiohttp.ClientSession() as session:
         env = {
             **channel_env("telegram", platform.settings(allow=["*"], reactions=True)),
@@ -50,6 +51,8 @@ async def test_reactions_go_both_ways_and_the_answer_is_spoken_once(tmp_path: Pa
             question, fire = platform.world.posts[PRIVATE, asked], [{"type": "emoji", "emoji": "🔥"}]
             await platform.wait_until(lambda: question.raw.get("reactions") == fire, seconds=60)
             assert (text.text, "voice" in voice.raw) == ("That is hot.", True)
+            # The reaction, the text and the voice; one that is not recorded may be sent again (G2).
+            await poll_until(process, "/deliveries?state=delivered", lambda found: len(found["items"]) == 3)
             await process.kill()
             await process.start()
             await platform.react(PRIVATE, text.id, "👍")
