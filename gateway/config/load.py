@@ -136,7 +136,7 @@ def _validate(sources: SettingSources) -> Settings:
     try:
         settings = Settings.model_validate(sources.values)
     except ValidationError as error:
-        problems += to_problems(sources, error.errors())
+        problems += to_problems(sources, error.errors(), Settings)
     if settings is not None:
         problems += inconsistencies(sources, settings)
     problems += of_plugins

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from gateway.config.broken_rules import broken_rules
 from gateway.config.installed import installed_entry_points
+from gateway.config.object_keys import similar_key, suggest_key
 from gateway.config.sandbox_settings import SandboxSettings
 from gateway.config.setting_types import KNOWN_PROVIDERS, list_fields
 from gateway.config.sources import SettingProblem, SettingSources, mask, variable_name
@@ -36,37 +37,43 @@ def adapter_settings(channel: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_problems(
-    sources: SettingSources, errors: Iterable[ErrorDetails], prefix: tuple[str, ...] = ()
+    sources: SettingSources, errors: Iterable[ErrorDetails], shape: type[Any], prefix: tuple[str, ...] = ()
 ) -> Iterator[SettingProblem]:
-    """Yield pydantic's errors as one problem for each setting, with its source and remedy."""
+    """Yield pydantic's errors as one problem for each setting, with its source and remedy.
+
+    `shape` is the model that refused them, of the table at `prefix`.
+    """
     found: dict[tuple[str, ...], list[ErrorDetails]] = {}
     for error in errors:
         keys = _path(sources, (*prefix, *(str(part) for part in error["loc"])))
         found.setdefault(keys, []).append(error)
     for keys, group in found.items():
-        yield from _setting_problems(sources, keys, group)
+        yield from _setting_problems(sources, keys, group, shape)
 
 
 def _setting_problems(
-    sources: SettingSources, keys: tuple[str, ...], errors: list[ErrorDetails]
+    sources: SettingSources, keys: tuple[str, ...], errors: list[ErrorDetails], shape: type[Any]
 ) -> Iterator[SettingProblem]:
     """Yield a problem for the value, and one for each key of a table that is missing or unknown."""
     of_value = [error for error in errors if error["type"] not in _OF_KEYS]
     for error in errors:
         if error["type"] in _OF_KEYS:
-            yield _problem(sources, keys, error, _OF_KEYS[error["type"]])
+            yield _problem(sources, keys, error, _OF_KEYS[error["type"]], shape)
     if of_value:
-        yield _problem(sources, keys, of_value[0], broken_rules(of_value))
+        yield _problem(sources, keys, of_value[0], broken_rules(of_value), shape)
 
 
 def _problem(
-    sources: SettingSources, keys: tuple[str, ...], error: ErrorDetails, detail: str
+    sources: SettingSources, keys: tuple[str, ...], error: ErrorDetails, detail: str, shape: type[Any]
 ) -> SettingProblem:
     source = sources.source_of(keys)
     if error["type"] == "missing":
         keys = (*keys, str(error["loc"][-1]))  # the source has the table alone
     if error["type"] == "extra_forbidden":
-        remedy = "Remove it or correct its name"
+        suggestion = suggest_key(shape, error["loc"])
+        remedy = suggestion[:1].upper() + suggestion[1:] if suggestion else "Remove it or correct its name"
+    elif (meant := similar_key(shape, error["loc"])) is not None:  # of a table that also has those of plugins
+        remedy = f"Did you mean {meant}?"
     else:
         remedy = f"Set {'.'.join(keys)} or {variable_name(keys)}{_expected_value(sources.root, keys)}"
     given = (
@@ -168,7 +175,7 @@ def _table_problems(
     try:
         TypeAdapter(model).validate_python(own)
     except ValidationError as error:
-        found |= {problem.key: problem for problem in to_problems(sources, error.errors(), keys)}
+        found |= {problem.key: problem for problem in to_problems(sources, error.errors(), model, keys)}
     yield from found.values()
 
 

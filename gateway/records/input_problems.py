@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config.broken_rules import broken_rule, expected_value
+from gateway.config.object_keys import suggest_key
 from gateway.config.sources import is_secret, mask_credentials
 from gateway.records.errors import json_pointer
 from sandbox.config import ConfigProblem
@@ -23,22 +24,39 @@ _PRIVATE = frozenset({"envVars", "settings", "secret", "env_vars", "key"})
 _SHOWN = 80
 """Characters of a given value that a problem repeats."""
 
+MAX_SUGGESTIONS = 8
+"""Unknown keys that are compared with those that exist: an input may have as many as fit in a request."""
+
 _LENGTHS = frozenset({"too_short", "too_long"})
 
 
-def to_problems(error: ValidationError, given: Any, *, below: str = "") -> tuple[ConfigProblem, ...]:
+def to_problems(
+    error: ValidationError, given: Any, shape: Any, *, below: str = ""
+) -> tuple[ConfigProblem, ...]:
     """Return pydantic's errors as problems: where in `given`, what is allowed and what was given.
 
-    A value that fits none of several types is one problem, which names all of them.
+    `shape` is the model that refused the input. A value that fits none of several types is one problem, which
+    names all of them. The first `MAX_SUGGESTIONS` keys that do not exist come with the one that was meant.
     """
     found: dict[str, list[ErrorDetails]] = {}
+    suggestions: dict[str, str] = {}
     for one in error.errors(include_url=False):
-        found.setdefault(json_pointer(_place(one, given)), []).append(one)
+        place = tuple(_place(one, given))
+        pointer = json_pointer(place)
+        found.setdefault(pointer, []).append(one)
+        if one["type"] == "extra_forbidden" and len(suggestions) < MAX_SUGGESTIONS:
+            suggestions[pointer] = suggest_key(shape, place)
     return tuple(
-        ConfigProblem(pointer=below + pointer, detail=_detail(errors, below))
+        ConfigProblem(
+            pointer=below + pointer, detail=_detail(errors, below) + _suggested(suggestions.get(pointer))
+        )
         for pointer, every in found.items()
         if (errors := _relevant(every, has_deeper=_has_deeper(pointer, found)))
     )
+
+
+def _suggested(text: str | None) -> str:
+    return f"; {text}" if text else ""
 
 
 def _has_deeper(pointer: str, found: Iterable[str]) -> bool:

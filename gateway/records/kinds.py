@@ -80,7 +80,7 @@ def _parse(model: type[Model], config: Mapping[str, Any], below: str) -> Model:
     try:
         return model.model_validate(dict(config))
     except ValidationError as error:
-        raise InvalidRecord(to_problems(error, config, below=below)) from error
+        raise InvalidRecord(to_problems(error, config, model, below=below)) from error
 
 
 def _dump(model: BaseModel) -> dict[str, Any]:

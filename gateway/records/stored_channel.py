@@ -43,19 +43,21 @@ def read_channel(records: Records, record: Record, *, public_url: str | None) ->
     """
     with _errors_explained(record):
         stored = records.with_secrets(record)
-    with _errors_explained(record, stored):
+    with _errors_explained(record, stored, ChannelConfig):
         config = ChannelConfig.model_validate(stored)
         kind = plugin(config.kind)
     settings = dict(config.settings)
     wants = "webhook_url" in kind.settings.model_fields and not settings.get("webhook_url")
     if wants and public_url and settings.get("mode") == "webhook":
         settings["webhook_url"] = f"{public_url.rstrip('/')}/channels/{record.id}/inbound"
-    with _errors_explained(record, settings, below="/settings"):
+    with _errors_explained(record, settings, kind.settings, below="/settings"):
         return StoredChannel(config=config, plugin=kind, settings=kind.settings.model_validate(settings))
 
 
 @contextmanager
-def _errors_explained(record: Record, given: Any = None, *, below: str = "") -> Iterator[None]:
+def _errors_explained(
+    record: Record, given: Any = None, shape: Any = None, *, below: str = ""
+) -> Iterator[None]:
     try:
         yield
     except (UnknownChannelKind, BrokenChannelPlugin) as error:
@@ -67,7 +69,8 @@ def _errors_explained(record: Record, given: Any = None, *, below: str = "") -> 
         ) from error
     except ValidationError as error:
         # Not chained: the error's text can have values, and secrets are among them.
-        problems = "; ".join(f"{one.pointer}: {one.detail}" for one in to_problems(error, given, below=below))
+        found = to_problems(error, given, shape, below=below)
+        problems = "; ".join(f"{one.pointer}: {one.detail}" for one in found)
         raise UnreadableChannel(
             f"the stored config of channel {record.name!r} is not valid: {problems}; correct the channel"
         ) from None

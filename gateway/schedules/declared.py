@@ -202,7 +202,7 @@ def _parse(
     try:
         declared = _DeclaredSchedule.model_validate(dict(table))
     except ValidationError as error:
-        raise InvalidRecord(to_problems(error, table, below=below)) from error
+        raise InvalidRecord(to_problems(error, table, _DeclaredSchedule, below=below)) from error
     if declared.heartbeat and declared.kind is ScheduleKind.REMINDER:
         raise _problem(f"{below}/heartbeat", REMINDERS_ARE_SENT)
     if declared.at is not None and declared.at <= utc_now():

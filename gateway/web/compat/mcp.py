@@ -112,7 +112,7 @@ async def _call_tool(call: ApiCall[McpMessage, NoContent], params: Mapping[str, 
     try:
         result = (await tool.call(call, args)).model_dump(mode="json", by_alias=True)
     except ValidationError as error:
-        return _failure(f"wrong arguments: {argument_problem(error, args)}")
+        return _failure(f"wrong arguments: {argument_problem(error, args, tool.arguments)}")
     except HttpProblem as problem:
         return _failure(f"{problem.status}: {problem.detail}")
     text = json.dumps(result, ensure_ascii=False)

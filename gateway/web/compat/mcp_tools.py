@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, StrictStr
+from pydantic import BaseModel, Field, StrictStr, ValidationError
 
 from delivery.errors import DeliveryError
 from gateway.config.sign_in_settings import KeyScope
@@ -290,6 +290,6 @@ TOOLS: Mapping[str, ServedTool] = {
 }
 
 
-def argument_problem(error: Any, args: Mapping[str, Any]) -> str:
+def argument_problem(error: ValidationError, args: Mapping[str, Any], shape: type[BaseModel]) -> str:
     """Return what is wrong with arguments as one text."""
-    return "; ".join(f"{one.pointer or '/'}: {one.detail}" for one in to_problems(error, args, below=""))
+    return "; ".join(f"{one.pointer or '/'}: {one.detail}" for one in to_problems(error, args, shape))

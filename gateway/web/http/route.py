@@ -261,7 +261,7 @@ def _validate(
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        problems = to_problems(error, value, below=below)
+        problems = to_problems(error, value, model, below=below)
     raise invalid(
         replace(one, detail="cannot be changed") if one.pointer.removeprefix("/") in fixed else one
         for one in problems

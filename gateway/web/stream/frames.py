@@ -149,7 +149,7 @@ def parse(text: str) -> ClientFrame:
     try:
         return _FRAMES[kind].model_validate(shape)
     except ValidationError as error:
-        raise ProtocolError("invalid", _explain(error, shape), echoed_fields(shape)) from None
+        raise ProtocolError("invalid", _explain(error, shape, _FRAMES[kind]), echoed_fields(shape)) from None
 
 
 def _unstorable(problem: HttpProblem, raw: bytes) -> ProtocolError:
@@ -165,8 +165,8 @@ def echoed_fields(shape: Mapping[str, Any]) -> dict[str, Any]:
     return {key: shape[key] for key in _ECHOED_FIELDS if isinstance(shape.get(key), str)}
 
 
-def _explain(error: ValidationError, shape: Mapping[str, Any]) -> str:
-    first = to_problems(error, shape)[0]
+def _explain(error: ValidationError, shape: Mapping[str, Any], frame: type[BaseModel]) -> str:
+    first = to_problems(error, shape, frame)[0]
     return f"{first.pointer.removeprefix('/')}: {first.detail}"[:300]
 
 

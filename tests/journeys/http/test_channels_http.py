@@ -146,7 +146,7 @@ async def test_a_field_that_a_patch_cannot_change_is_named_as_such(api: ApiServe
     assert answer.status == 422
     assert {one["pointer"]: one["detail"] for one in answer.body["errors"]} == {
         "/kind": "cannot be changed",
-        "/surplus": "there is no such key",
+        "/surplus": "there is no such key; the keys are agent, name, paused, settings",
     }
 
 

@@ -171,8 +171,8 @@ def test_problems_of_settings_hide_none_of_models_and_records(
     wanted = [
         "port = 99999 (dovecote.toml): ",
         "channels.telegram.token (dovecote.toml): is required",
-        "channels.telegram.tokn (dovecote.toml): there is no such setting",
-        "/agents/help/instrctions: there is no such key",
+        "channels.telegram.tokn (dovecote.toml): there is no such setting. Did you mean token?",
+        "/agents/help/instrctions: there is no such key; did you mean instructions?",
         "/schedules/daily/cron: ",
     ]
     if words != "doctor --quick":  # which has a check of its own for models

@@ -96,7 +96,7 @@ def test_a_problem_shows_what_was_given_unless_it_is_secret() -> None:
     try:
         _Wrong.model_validate(wrong)
     except ValidationError as error:
-        number, secret = to_problems(error, wrong, below="/config")
+        number, secret = to_problems(error, wrong, _Wrong, below="/config")
     assert (number.pointer, secret.pointer) == ("/config/number", "/config/secret")
     assert "xxx" in number.detail
     assert len(number.detail) < 250
@@ -137,4 +137,4 @@ def test_pointers_name_the_clients_own_keys(wrong: dict[str, Any], pointers: lis
     """A value that fits none of several types is one problem, and no pointer names a type."""
     with pytest.raises(ValidationError) as caught:
         _Conversation.model_validate(wrong)
-    assert [problem.pointer for problem in to_problems(caught.value, wrong)] == pointers
+    assert [problem.pointer for problem in to_problems(caught.value, wrong, _Conversation)] == pointers

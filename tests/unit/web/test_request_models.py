@@ -79,7 +79,7 @@ def test_problems_name_the_clients_fields_in_words_of_json(model: type[BaseModel
         try:
             model.model_validate(value)
         except ValidationError as error:
-            found = to_problems(error, value)
+            found = to_problems(error, value, model)
             pointers = [problem.pointer for problem in found]
             assert pointers
             assert len(set(pointers)) == len(pointers)
@@ -135,7 +135,7 @@ def test_a_wrong_message_is_one_problem(
     given = {"model": "a", "threadId": "t", "runId": "r", "messages": messages}
     with pytest.raises(ValidationError) as caught:
         model.model_validate(given)
-    assert {one.pointer: one.detail for one in to_problems(caught.value, given)} == expected
+    assert {one.pointer: one.detail for one in to_problems(caught.value, given, model)} == expected
 
 
 class Guarded(BaseModel):
@@ -158,7 +158,7 @@ def test_no_problem_repeats_a_secret() -> None:
     }
     with pytest.raises(ValidationError) as caught:
         Guarded.model_validate(given, strict=True, extra="forbid")
-    problems = to_problems(caught.value, given)
+    problems = to_problems(caught.value, given, Guarded)
     assert len(problems) == 5
     assert "canary" not in str(problems)
     assert "***@example.org" in str(problems)

@@ -230,7 +230,7 @@ def _parse(call: A2aCall, model: type[Params]) -> Params:
     try:
         return model.model_validate(call.body.params)
     except ValidationError as error:
-        raise invalid(to_problems(error, call.body.params, below="/params")) from None
+        raise invalid(to_problems(error, call.body.params, model, below="/params")) from None
 
 
 def _envelope(call: A2aCall, result: Shape) -> Shape:
