@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote_plus
 
 import aiohttp
 import structlog
@@ -25,6 +27,7 @@ from gateway.accounts.view_links import PATH, ViewLink
 from gateway.web.http.auth import SignedLinkAccess
 from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import PATH_PARAMETER, ApiCall, ApiRoute, NoContent
+from gateway.web.stream.live_page import HEAD_BYTES, with_storage
 from gateway.web.stream.readers import StreamReader, StreamReaders
 from sandbox.errors import SandboxError
 
@@ -39,7 +42,8 @@ URL_SECONDS = 30.0
 MAX_URLS = 256
 HEARTBEAT_SECONDS = 30.0
 _OTHER_WAY = "have the agent send it as a file"
-_PROTOCOL = "binary"
+_FRAMES = (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT)
+_ABNORMAL = aiohttp.WSCloseCode.ABNORMAL_CLOSURE
 _HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "sandbox allow-scripts allow-pointer-lock",
     "Access-Control-Allow-Origin": "*",
@@ -111,7 +115,8 @@ async def show(call: ApiCall[NoContent, NoContent]) -> web.StreamResponse:
     views = call.request.app[VIEWS]
     link = await _open_link(call)
     address = await views.url(call, link)
-    target = address.joinpath(*_names(call.path["path"])).with_query(address.query)
+    page = address.joinpath(*_names(call.path["path"])).with_query(None)
+    target = URL(f"{page}?{_query(call.request.rel_url, address)}")
     assert views.session is not None
     try:
         if call.request.headers.get("Upgrade", "").lower() == "websocket":
@@ -149,6 +154,13 @@ def _names(path: str) -> list[str]:
     return names
 
 
+def _query(requested: URL, address: URL) -> str:
+    """Return a request's query; names that the address of the port has keep the address's values."""
+    given = requested.raw_query_string.split("&")
+    kept = [one for one in given if one and unquote_plus(one.partition("=")[0]) not in address.query]
+    return "&".join([*kept, *([address.raw_query_string] if address.query else [])])
+
+
 def _not_found() -> HttpProblem:
     return not_found("there is no such view, or the link has expired")
 
@@ -179,6 +191,10 @@ async def _relay_file(
 async def _copy_body(answer: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
     """Copy a body to its end; raises aiohttp.ClientError for one that breaks or is too long, TimeoutError."""
     left = MAX_PAGE_BYTES
+    if answer.content_type == "text/html":
+        beginning = await _beginning(answer)
+        left -= len(beginning)
+        await response.write(with_storage(beginning))
     async for chunk in answer.content.iter_chunked(CHUNK):
         left -= len(chunk)
         if left < 0:
@@ -186,19 +202,45 @@ async def _copy_body(answer: aiohttp.ClientResponse, response: web.StreamRespons
         await response.write(chunk)
 
 
+async def _beginning(answer: aiohttp.ClientResponse) -> bytes:
+    """Read so much of a page that its head is complete, or all of a shorter page."""
+    beginning = b""
+    while len(beginning) < HEAD_BYTES and (chunk := await answer.content.read(CHUNK)):
+        beginning += chunk
+    return beginning
+
+
+_Socket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SocketEnd:
+    """The code and reason with which the other side of a relayed WebSocket is closed (RFC 6455, 7.4)."""
+
+    code: int
+    reason: str = ""
+
+
 async def _relay_socket(
     request: web.Request, session: aiohttp.ClientSession, target: URL, reader: StreamReader
 ) -> web.StreamResponse:
-    offered = request.headers.get("Sec-WebSocket-Protocol", "")
-    protocols = (_PROTOCOL,) if _PROTOCOL in [one.strip() for one in offered.split(",")] else ()
+    offered = request.headers.get("Sec-WebSocket-Protocol", "").split(",")
+    protocols = [one.strip() for one in offered if one.strip()]
     async with session.ws_connect(target, protocols=protocols, max_msg_size=MAX_FRAME_BYTES) as sandbox:
+        chosen = (sandbox.protocol,) if sandbox.protocol else ()
         person = web.WebSocketResponse(
-            protocols=protocols, max_msg_size=MAX_FRAME_BYTES, heartbeat=HEARTBEAT_SECONDS
+            protocols=chosen, max_msg_size=MAX_FRAME_BYTES, heartbeat=HEARTBEAT_SECONDS
         )
         await person.prepare(request)
-        ways = [asyncio.create_task(_copy(person, sandbox)), asyncio.create_task(_copy(sandbox, person))]
+        ways: dict[asyncio.Task[_SocketEnd], _Socket] = {
+            asyncio.create_task(_copy(person, sandbox)): sandbox,
+            asyncio.create_task(_copy(sandbox, person)): person,
+        }
+        ends: list[asyncio.Future[Any]] = [*ways, reader.closed]
         try:
-            await asyncio.wait([*ways, reader.closed], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for way in [one for one in ways if one.done()]:
+                await ways[way].close(code=way.result().code, message=way.result().reason.encode())
         finally:
             for way in ways:
                 way.cancel()
@@ -207,17 +249,19 @@ async def _relay_socket(
     return person
 
 
-_Socket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
-
-
-async def _copy(source: _Socket, target: _Socket) -> None:
-    """Copy the frames of one side until either closes."""
+async def _copy(source: _Socket, target: _Socket) -> _SocketEnd:
+    """Copy the frames of one side until either closes, and return how the other one is to be closed."""
     with suppress(ConnectionError):
-        async for message in source:
+        while (message := await source.receive()).type in _FRAMES:
             if message.type is aiohttp.WSMsgType.BINARY:
                 await target.send_bytes(message.data)
-            elif message.type is aiohttp.WSMsgType.TEXT:
+            else:
                 await target.send_str(message.data)
+        if message.type is aiohttp.WSMsgType.CLOSE and message.data != _ABNORMAL:
+            return _SocketEnd(code=message.data or aiohttp.WSCloseCode.OK, reason=message.extra or "")
+        if message.type is aiohttp.WSMsgType.ERROR and isinstance(message.data, aiohttp.WebSocketError):
+            return _SocketEnd(code=message.data.code)
+    return _SocketEnd(code=aiohttp.WSCloseCode.INTERNAL_ERROR, reason="the connection was cut")
 
 
 ROUTES = (

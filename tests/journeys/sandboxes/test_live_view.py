@@ -13,14 +13,17 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from api_server import ApiClient
 from example_packages import add_distribution
+from gateway.web.stream.live_page import STORAGE_SCRIPT
 from gateway.web.stream.live_view import MAX_PAGE_BYTES
 from gateway_process import gateway
 
 SUPPORT = Path(__file__).parents[2] / "support"
 SCRIPT = "<script>document.title = localStorage.length</script>"
+PAGE = f"<!doctype html><HEAD lang='en'>{SCRIPT}</HEAD>"
 
 
 @dataclass
@@ -29,6 +32,7 @@ class Desktop:
 
     url: str = ""
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    ends: asyncio.Queue[tuple[int | None, str | None]] = field(default_factory=asyncio.Queue)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -36,6 +40,7 @@ class Desktop:
         application = web.Application()
         application.router.add_get("/vnc.html", self._page)
         application.router.add_get("/websockify", self._socket)
+        application.router.add_get("/query", self._query)
         application.router.add_get("/away", self._away)
         application.router.add_get("/broken", self._broken)
         application.router.add_get("/long", self._long)
@@ -51,10 +56,13 @@ class Desktop:
     async def _page(self, request: web.Request) -> web.Response:
         self.requests.append((request.path_qs, dict(request.headers)))
         headers = {"Set-Cookie": "stolen=1", "Access-Control-Allow-Credentials": "true"}
-        return web.Response(text=SCRIPT, content_type="text/html", headers=headers)
+        return web.Response(text=PAGE, content_type="text/html", headers=headers)
 
     async def _away(self, _request: web.Request) -> web.Response:
         raise web.HTTPFound("/vnc.html")
+
+    async def _query(self, request: web.Request) -> web.Response:
+        return web.Response(text=request.rel_url.raw_query_string)
 
     async def _broken(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "1000"})
@@ -70,10 +78,15 @@ class Desktop:
         return response
 
     async def _socket(self, request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse(protocols=("binary",))
+        socket = web.WebSocketResponse(protocols=("binary", "tty"))
         await socket.prepare(request)
-        async for message in socket:
-            await socket.send_bytes(b"echo " + message.data)
+        while (message := await socket.receive()).type is aiohttp.WSMsgType.BINARY:
+            if message.data == b"close":
+                code = int(request.query.get("code", "1000"))
+                await socket.close(code=code, message=request.query["why"].encode())
+            else:
+                await socket.send_bytes(b"echo " + message.data)
+        self.ends.put_nowait((socket.close_code, message.extra))
         return socket
 
 
@@ -129,6 +142,31 @@ async def create(given: Views, client: ApiClient, **body: Any) -> str:
     return str(made.body["url"].rpartition("/")[0])
 
 
+async def check_queries(given: Views, link: str) -> None:
+    """Check that the program gets the query of a request, beside what its own address has."""
+    for sent, got in (("a=1&a=b%2Bc&flag", "a=1&a=b%2Bc&flag"), ("", ""), ("x=%C3%A9+y", "x=%C3%A9+y")):
+        async with given.session.get(URL(f"{given.url}{link}/query?{sent}", encoded=True)) as answer:
+            assert await answer.text() == got
+
+
+async def check_close_codes(given: Views, link: str) -> None:
+    """Check that each side gets the code and the reason with which the other one closes a WebSocket."""
+    socket_url = f"{given.url}{link}/websockify"
+    async with given.session.ws_connect(socket_url, protocols=("other", "tty")) as socket:
+        assert socket.protocol == "tty"
+    await given.desktop.ends.get()
+    for code, why in ((4004, "no such token"), (1001, "going away"), (1000, "")):
+        async with given.session.ws_connect(f"{socket_url}?code={code}&why={why}") as socket:
+            await socket.send_bytes(b"close")
+            ended = await socket.receive(timeout=60)
+            assert (ended.type, ended.data, ended.extra) == (aiohttp.WSMsgType.CLOSE, code, why)
+        await given.desktop.ends.get()
+        async with given.session.ws_connect(socket_url) as socket:
+            await socket.close(code=code, message=why.encode())
+        async with asyncio.timeout(60):
+            assert await given.desktop.ends.get() == (code, why)
+
+
 async def test_a_link_opens_the_desktop_of_its_sandbox_alone(tmp_path: Path) -> None:
     """The page and its WebSocket pass without a key; the page is foreign, and a key's end is the link's."""
     async with views(tmp_path) as given:
@@ -137,14 +175,15 @@ async def test_a_link_opens_the_desktop_of_its_sandbox_alone(tmp_path: Path) -> 
         link = await create(given, viewer, minutes=5)
         sent = {"Cookie": "a=b", "Authorization": "Bearer other", "X-Own": "1"}
         async with given.session.get(f"{given.url}{link}/vnc.html?autoconnect=1", headers=sent) as page:
-            assert (page.status, await page.text()) == (200, SCRIPT)
+            shown = PAGE.replace(SCRIPT, STORAGE_SCRIPT.decode() + SCRIPT)
+            assert (page.status, await page.text()) == (200, shown)
             assert page.headers["Content-Security-Policy"].startswith("sandbox allow-scripts")
             assert "allow-same-origin" not in page.headers["Content-Security-Policy"]
             assert page.headers["Access-Control-Allow-Origin"] == "*"
             assert "Set-Cookie" not in page.headers
             assert "Access-Control-Allow-Credentials" not in page.headers
         ((path, headers),) = given.desktop.requests
-        assert path == "/vnc.html"
+        assert path == "/vnc.html?autoconnect=1"
         assert not {"Cookie", "Authorization", "X-Own"} & headers.keys()
         for wrong in (f"{link}x/vnc.html", f"{link[:-1]}/vnc.html", f"{link}/other", f"{link}/away"):
             assert await given.status(wrong) == 404, wrong
@@ -154,6 +193,8 @@ async def test_a_link_opens_the_desktop_of_its_sandbox_alone(tmp_path: Path) -> 
                 with pytest.raises(aiohttp.ClientPayloadError):
                     await broken.read()
         assert await given.status(f"{link}/long") == 502
+        await check_queries(given, link)
+        await check_close_codes(given, link)
         for method in ("POST", "DELETE"):
             assert (await given.mine.call(method, f"{link}/vnc.html")).status == 405
         socket = await given.session.ws_connect(
