@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 
 from gateway.web.compat.mcp_tools import TOOLS, argument_problem
 from gateway.web.http.auth import KeyAccess
-from gateway.web.http.problems import HttpProblem
+from gateway.web.http.problems import HttpProblem, invalid_field
 from gateway.web.http.route import ApiCall, ApiRoute, NoContent
 
 PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -57,6 +57,8 @@ class JsonRpcError(Exception):
 async def handle_message(call: ApiCall[McpMessage, NoContent]) -> web.Response:
     """Answer a request; a notification is accepted without an answer."""
     message = call.body
+    if message.method is not None and message.id is None and "id" in message.model_fields_set:
+        raise invalid_field("/id", "must be a string or an integer, not null; a notification has no id")
     if message.method in _AFTER_INITIALIZE:
         _check_version(call.request.headers.get(VERSION_HEADER, PROTOCOL_VERSIONS[0]))
     if message.id is None or message.method is None:
@@ -131,6 +133,7 @@ ROUTES = (
         handler=handle_message,
         summary="speak to the gateway as an MCP server",
         request_model=McpMessage,
+        lenient=True,
         response_model=None,
         media_type="application/json",
         empty_responses={202: "a notification or a response was accepted"},

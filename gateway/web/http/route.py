@@ -119,9 +119,9 @@ class ApiRoute:
     raw route reads: the fields of a multipart form, and headers with their meaning. `status` is for handlers
     that return a model or None. `media_type` documents responses that are not JSON. `streams` returns whether
     a body asks for a stream. `error_responses` are further statuses, `empty_responses` further ones without a
-    body. `lenient` replaces characters that cannot be stored, for bodies with a program's output.
-    `body_bytes` raises the limit on the body's size. `versioned` resources have an ETag; the handlers of
-    their changes check the conditions.
+    body. `lenient` replaces characters that cannot be stored, for bodies with a program's or a model's
+    output. `body_bytes` raises the limit on the body's size. `versioned` resources have an ETag; the handlers
+    of their changes check the conditions.
     """
 
     method: str

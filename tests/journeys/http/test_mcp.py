@@ -149,6 +149,26 @@ async def test_wrong_arguments_are_results_that_name_the_field(mcp_gateway: McpG
     assert "/decision" in json.dumps(result.model_dump(mode="json")["content"])
 
 
+async def test_text_that_cannot_be_stored_is_replaced(mcp_gateway: McpGateway) -> None:
+    """A model writes such characters now and then, and a refusal is an error of the transport."""
+    arguments = {"text": "half \ud83d of a pair, and NUL \0", "wait": 60}
+    call = {"method": "tools/call", "params": {"name": "ask", "arguments": arguments}}
+    answer = await mcp_gateway.mine.call("POST", "/mcp", {"jsonrpc": "2.0", "id": 1, **call})
+    assert answer.body["result"]["structuredContent"]["output"] == (
+        "echo: half \N{REPLACEMENT CHARACTER} of a pair, and NUL \N{REPLACEMENT CHARACTER}"
+    )
+
+
+async def test_a_request_whose_id_is_null_is_refused(mcp_gateway: McpGateway) -> None:
+    """It is no notification, and its client would wait for an answer; an error without an id is accepted."""
+    mine, listing = mcp_gateway.mine, {"jsonrpc": "2.0", "id": None, "method": "tools/list"}
+    refused = await mine.call("POST", "/mcp", listing)
+    assert (refused.status, refused.body["error"]["code"]) == (422, -32600)
+    assert refused.body["errors"][0]["pointer"] == "/id"
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "no JSON"}}
+    assert (await mine.call("POST", "/mcp", error)).status == 202
+
+
 async def test_other_methods_and_keys_are_refused(mcp_gateway: McpGateway) -> None:
     """There is no stream to GET, no session to DELETE, and nothing without a key."""
     mine = mcp_gateway.mine
