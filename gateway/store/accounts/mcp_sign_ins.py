@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, String, bindparam, delete, insert, or_, select, tuple_, update
 
@@ -12,6 +12,9 @@ from delivery.database.engine import Connection, insert_on_conflict
 from gateway.store.key_tables import ended_sign_ins
 from gateway.store.key_tables import mcp_sign_ins as table
 from gateway.store.tables import account_of_record
+
+CLAIM = timedelta(seconds=15)
+"""How long the claim of a renewal lasts unless its process extends it; after a kill another process waits."""
 
 NO_PERSON = ""
 """The person of the row that has the registered client."""
@@ -85,17 +88,34 @@ async def replace(connection: Connection, key: SignInKey, old: str, new: str) ->
     return bool(replaced.rowcount)
 
 
-async def claim(connection: Connection, key: SignInKey, sealed: str, *, until: datetime) -> str | None:
-    """Claim the renewal of this envelope; one process gets it until that time, and the agent's account."""
-    free = or_(table.c.claimed_until.is_(None), table.c.claimed_until < utc_now())
+async def claim(
+    connection: Connection, key: SignInKey, sealed: str, *, alone_since: datetime | None = None
+) -> str | None:
+    """Claim the renewal of this envelope for `CLAIM`; one process gets it, with the agent's account.
+
+    Claims from before `alone_since` are of processes that have died.
+    """
+    now = utc_now()
+    is_held: ColumnElement[bool] = table.c.claimed_until.between(
+        now, now + 2 * CLAIM
+    )  # else of a clock that was fast
+    if alone_since is not None:
+        is_held = is_held & (table.c.claimed_until >= alone_since + CLAIM)
+    free = or_(table.c.claimed_until.is_(None), ~is_held)
     claimed = await connection.execute(
         update(table)
         .where(_is(key), table.c.sealed == sealed, free)
-        .values(claimed_until=until)
+        .values(claimed_until=now + CLAIM)
         .returning(table.c.account)
     )
     account: str | None = claimed.scalar_one_or_none()
     return account
+
+
+async def extend_claim(connection: Connection, key: SignInKey, sealed: str) -> None:
+    """Let the claim of a renewal that goes on last for another `CLAIM`."""
+    held = update(table).where(_is(key), table.c.sealed == sealed, table.c.claimed_until.is_not(None))
+    await connection.execute(held.values(claimed_until=utc_now() + CLAIM))
 
 
 async def release(connection: Connection, key: SignInKey, sealed: str) -> None:

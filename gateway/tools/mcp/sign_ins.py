@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from delivery.background import run_shielded
+from delivery.background import log_errors, run_shielded
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
 from delivery.deliveries.transactions import Transaction
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-CLAIM = timedelta(seconds=60)
-"""How long a process may take to renew a token; one that died is then succeeded by another."""
+EXTEND_SECONDS = 3.0
+"""Seconds after which a process extends its claim of a renewal; one that died is succeeded soon."""
 
 MAX_ENDED = 50
 """Sign-ins of agents that left the settings file which are revoked at a time, below the queue's limit."""
@@ -100,7 +101,10 @@ class _Renewal:
 
 
 class McpSignIns:
-    """The sign-ins of all people. `base_url` returns the address at which browsers reach the gateway."""
+    """The sign-ins of all people. `base_url` returns the address at which browsers reach the gateway.
+
+    `alone_since`: since when no other process can hold a claim; None with replicas.
+    """
 
     def __init__(
         self,
@@ -110,12 +114,16 @@ class McpSignIns:
         policy: EgressPolicy,
         base_url: Callable[[], str],
         clock: Callable[[], float] = time.time,
+        alone_since: datetime | None = None,
+        extend_seconds: float = EXTEND_SECONDS,
     ) -> None:
         self._database = database
         self._vault = vault
         self._policy = policy
         self.base_url = base_url
         self._clock = clock
+        self._alone_since = alone_since
+        self._extend_seconds = extend_seconds
         self.revocations = TokenRevocations(policy)
 
     async def place_of(self, conversation_id: str, asker: str) -> SignInPlace:
@@ -158,7 +166,8 @@ class McpSignIns:
         """Renew a claimed token; one that is refused is deleted, one without a person is revoked."""
         key, sealed = claimed.key, claimed.sealed
         try:
-            renewed = await self.flow(config, guard).renew(claimed.grant)
+            async with self._keeping_claim(claimed):
+                renewed = await self.flow(config, guard).renew(claimed.grant)
         except GrantRefused as error:
             log.info("mcp.sign_in_ended", agent=key.agent, server=key.server, error=str(error))
             async with self._database.begin() as connection:
@@ -174,6 +183,23 @@ class McpSignIns:
         if not is_kept:  # the person has signed out, or the agent is gone
             self._revoke_soon(claimed.account, renewed, guard)
         return renewed.access_token if is_kept else None
+
+    @asynccontextmanager
+    async def _keeping_claim(self, claimed: _Renewal) -> AsyncIterator[None]:
+        """Extend the claim of a renewal for as long as the block runs."""
+        extending = asyncio.create_task(self._extend_claim(claimed))
+        try:
+            yield
+        finally:
+            extending.cancel()
+            await asyncio.wait({extending})
+
+    async def _extend_claim(self, claimed: _Renewal) -> None:
+        while True:
+            await asyncio.sleep(self._extend_seconds)
+            with log_errors("mcp.claim"):
+                async with self._database.begin() as connection:
+                    await store.extend_claim(connection, claimed.key, claimed.sealed)
 
     def flow(
         self, config: McpServerConfig, guard: EgressGuard, client: Mapping[str, Any] | None = None
@@ -280,7 +306,7 @@ class McpSignIns:
 
     async def _claim(self, key: SignInKey, sealed: str) -> str | None:
         async with self._database.begin() as connection:
-            return await store.claim(connection, key, sealed, until=utc_now() + CLAIM)
+            return await store.claim(connection, key, sealed, alone_since=self._alone_since)
 
     def _open(self, key: SignInKey, sealed: str | None) -> SignInGrant | None:
         try:

@@ -32,6 +32,7 @@ def open_sign_in_links(backing: BackingServices, transactions: Transactions, rec
             backing.vault,
             policy=EgressPolicy(allow=settings.egress_allow),
             base_url=base_url,
+            alone_since=backing.sole_process_since,
         ),
         keys=backing.vault.keys_for(PURPOSE),
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
@@ -17,6 +17,7 @@ from gateway.conversations.questions import SIGN_IN
 from gateway.records.declared import DeclaredRecords, apply_declared
 from gateway.store.accounts import mcp_sign_ins, records
 from gateway.store.conversations import conversations
+from gateway.store.key_tables import mcp_sign_ins as sign_ins_table
 from gateway.store.tables import conversations as table
 from gateway.store.turns import approvals as approval_store
 from gateway.tools.mcp.chat_command import execute_sign_in_command
@@ -191,19 +192,64 @@ async def test_a_token_is_not_sent_to_another_address(
         assert await replica.token() is None
 
 
+@pytest.mark.parametrize("left", [timedelta(seconds=-1), timedelta(days=1)], ids=["ended", "fast clock"])
 async def test_a_killed_renewal_is_taken_over(
-    harness: TurnWorkerHarness, service: ProtectedMcpService
+    harness: TurnWorkerHarness, service: ProtectedMcpService, left: timedelta
 ) -> None:
-    """A claim that was not released ends by itself, so that another process renews the token."""
+    """A claim that was not released ends by itself, so that another process renews the token.
+
+    A clock that was fast when it was made does not keep it longer.
+    """
     service.authority.lifetime = 1
     replica = await signed_in(harness, service)
     service.authority.lifetime = 3600
+    await claim(replica)
     async with harness.database.begin() as connection:
+        await connection.execute(update(sign_ins_table).values(claimed_until=utc_now() + left))
+    assert await replica.token() in service.authority.access
+
+
+async def claim(replica: SignInReplica) -> None:
+    """Claim a renewal as a process that dies before its end."""
+    async with replica.harness.database.begin() as connection:
         sealed = await mcp_sign_ins.get(connection, replica.key)
         assert sealed is not None
-        ended = utc_now() - timedelta(seconds=1)
-        assert await mcp_sign_ins.claim(connection, replica.key, sealed, until=ended)
+        assert await mcp_sign_ins.claim(connection, replica.key, sealed)
+        assert await mcp_sign_ins.claim(connection, replica.key, sealed) is None
+
+
+async def test_a_sole_process_waits_for_no_claim_of_its_predecessor(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """After a kill and a start the next call renews the token at once."""
+    service.authority.lifetime = 1
+    await claim(await signed_in(harness, service))
+    service.authority.lifetime = 3600
+    replica = SignInReplica(harness, alone_since=utc_now())
     assert await replica.token() in service.authority.access
+
+
+async def test_a_renewal_that_goes_on_keeps_its_claim(
+    harness: TurnWorkerHarness, service: ProtectedMcpService
+) -> None:
+    """However long the server takes, no other process uses the refresh token too."""
+    service.authority.lifetime = 1
+    await signed_in(harness, service)
+    service.authority.lifetime = 3600
+    replica = SignInReplica(harness, extend_seconds=0.01)
+    claims: list[datetime | None] = []
+
+    async def outlast() -> None:
+        while len(set(claims)) < 2:
+            await asyncio.sleep(0.01)
+            async with harness.database.read() as connection:
+                column = sign_ins_table.c.claimed_until
+                found = await connection.execute(select(column).where(column.is_not(None)))
+            claims.append(found.scalar_one())
+
+    service.authority.before_renewal = outlast
+    assert await replica.token() in service.authority.access
+    assert len(set(claims)) == 2
 
 
 async def test_the_tokens_of_a_removed_server_are_revoked(

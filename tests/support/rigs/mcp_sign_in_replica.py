@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,7 +18,7 @@ from gateway.store.accounts.mcp_sign_ins import SignInKey
 from gateway.store.turns.turns import Turn
 from gateway.tools.mcp.mcp_tools import McpTools
 from gateway.tools.mcp.sign_in_links import SignInLinks
-from gateway.tools.mcp.sign_ins import McpSignIns
+from gateway.tools.mcp.sign_ins import EXTEND_SECONDS, McpSignIns
 from mcp_oauth import ProtectedMcpService
 from turn_worker import TurnWorkerHarness
 
@@ -29,11 +30,25 @@ ASKER = "key_of_ann"
 class SignInReplica:
     """What one gateway process has for sign-ins; a test can open several on one database."""
 
-    def __init__(self, harness: TurnWorkerHarness, **options: Any) -> None:
+    def __init__(
+        self,
+        harness: TurnWorkerHarness,
+        *,
+        alone_since: datetime | None = None,
+        extend_seconds: float = EXTEND_SECONDS,
+        **options: Any,
+    ) -> None:
         """Put the parts together."""
         self.harness = harness
         self.records = Records(harness.vault, POLICY)
-        self.sign_ins = McpSignIns(harness.database, harness.vault, policy=POLICY, base_url=lambda: BASE_URL)
+        self.sign_ins = McpSignIns(
+            harness.database,
+            harness.vault,
+            policy=POLICY,
+            base_url=lambda: BASE_URL,
+            alone_since=alone_since,
+            extend_seconds=extend_seconds,
+        )
         self.links = SignInLinks(
             database=harness.database,
             transactions=harness.transactions,
