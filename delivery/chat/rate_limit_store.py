@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import ColumnElement, Float, cast, extract, func, literal, select, update
 
+from delivery.chat.rate_limit import STRICT_SECONDS
 from delivery.chat.shared_rate_limit import (
     NewBucket,
     TokenBucketStore,
@@ -35,6 +36,8 @@ class SqlTokenBuckets(TokenBucketStore):
                 stored = await _load(connection, name)
             assert stored is not None, "the row was inserted in this transaction"
             level, seen, strict_until, now = stored
+            # A clock that was fast has written later times: the bucket would not fill until then.
+            seen, strict_until = min(seen, now), min(strict_until, now + STRICT_SECONDS)
             bucket = new_bucket(now).restore(level, seen)
             grant, strict_until = grant_tokens(bucket, request, now=now, strict_until=strict_until)
             if request.spent or request.rate_limited or grant.tokens:

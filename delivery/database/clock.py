@@ -67,6 +67,28 @@ class Clock:
             self._set_to, self._set_at = moment, tick
 
 
+class ClockSteps:
+    """Measures by how much a clock was set back, against `ticks`, which never jump."""
+
+    def __init__(self, now: Callable[[], datetime], ticks: Callable[[], float] = _ticks) -> None:
+        self._now = now
+        self._ticks = ticks
+        self._handled = self._seen = self._find_origin()
+
+    def measure(self) -> timedelta:
+        """Return by how much the clock was set back since what was handled; negative: it was set forward."""
+        self._seen = self._find_origin()
+        return self._handled - self._seen
+
+    def mark_handled(self) -> None:
+        """Measure from now on against the clock as it was measured last."""
+        self._handled = self._seen
+
+    def _find_origin(self) -> datetime:
+        """Return the clock's time at tick 0."""
+        return self._now() - timedelta(seconds=self._ticks())
+
+
 _shared = Clock()
 
 

@@ -17,10 +17,14 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.tables import IS_OPEN, deliveries, destinations
 from delivery.deliveries.attempt import DeliveryState
+from delivery.deliveries.retry_schedule import RETRY_AFTER_CAP
 from delivery.deliveries.route import RouteKind
 
 LONG_WAIT = timedelta(minutes=1)
 """A delivery that is due earlier is left alone: a platform's disturbance ends by itself."""
+
+LONGEST_PAUSE = timedelta(seconds=RETRY_AFTER_CAP)
+"""A pause that ends later was computed by a clock which was fast, and has ended."""
 
 _DESTINATIONS = select(
     destinations.c.destination, destinations.c.held_until, destinations.c.dead_at, destinations.c.dead_why
@@ -52,7 +56,8 @@ _WAITING_TARGETS = (
 
 async def pause(connection: Connection, destination: str, *, account: str, until: datetime) -> None:
     """Pause a destination until a moment; a longer pause is not shortened."""
-    longest = case((destinations.c.held_until > until, destinations.c.held_until), else_=until)
+    is_longer = destinations.c.held_until.between(until, utc_now() + LONGEST_PAUSE)
+    longest = case((is_longer, destinations.c.held_until), else_=until)
     await connection.execute(
         insert_on_conflict(destinations, connection.dialect.name)
         .values(destination=destination, account=account, held_until=until)
@@ -122,8 +127,8 @@ def with_state(query: Select[Any], destination: ColumnElement[str]) -> Select[An
 def to_state(row: Row[Any]) -> DestinationState:
     """Return the state of a destination from a row of a query that `with_state` has extended."""
     return DestinationState(
-        paused_until=row.own_held_until,
-        bot_paused_until=row.bot_held_until,
+        paused_until=_possible(row.own_held_until),
+        bot_paused_until=_possible(row.bot_held_until),
         dead_reason=(row.own_dead_why or "the chat is dead") if row.own_dead_at else None,
         dead_since=row.own_dead_at,
     )
@@ -134,11 +139,16 @@ async def get_state(connection: Connection, destination: str, *, bot: str = "") 
     rows = {row[0]: row for row in await connection.execute(_DESTINATIONS, {"at": destination, "bot": bot})}
     own, whole_bot = rows.get(destination), rows.get(bot)
     return DestinationState(
-        paused_until=own[1] if own else None,
-        bot_paused_until=whole_bot[1] if whole_bot else None,
+        paused_until=_possible(own[1]) if own else None,
+        bot_paused_until=_possible(whole_bot[1]) if whole_bot else None,
         dead_reason=(own[3] or "the chat is dead") if own and own[2] else None,
         dead_since=own[2] if own else None,
     )
+
+
+def _possible(until: datetime | None) -> datetime | None:
+    """Return the end of a pause, or None if no clock that is right can have computed it."""
+    return None if until is None or until > utc_now() + LONGEST_PAUSE else until
 
 
 def soon() -> datetime:

@@ -156,7 +156,9 @@ async def link(connection: Connection, account: str, person: str, code: str) -> 
     code of the person itself.
     """
     await revisions.lock(connection, account)
-    kept = await store.take_code(connection, account, _digest(account, code), now=utc_now())
+    kept = await store.take_code(
+        connection, account, _digest(account, code), now=utc_now(), lifetime=CODE_LIFETIME
+    )
     if kept is None:
         return None
     if kept.id == person:

@@ -1,7 +1,7 @@
 """The janitor: repeats wake-ups for unfinished work in SQL, and deletes old rows.
 
-It also gives back the budget that model requests of dead processes had reserved, and cancels turns that their
-clients have left. Replicas share this work.
+It also gives back the budget that model requests of dead processes had reserved, cancels turns that their
+clients have left, and corrects times that a fast clock has written. Replicas share this work.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import structlog
 
 from delivery.broker.port import SendWakeUp, WorkQueue
 from delivery.database.batched_deletes import BATCH_ROWS
-from delivery.database.clock import utc_now
+from delivery.database.clock import ClockSteps, utc_now
 from delivery.database.engine import Connection, Database, DatabaseUnavailable
 from delivery.deliveries import store
 from delivery.deliveries.route import RouteKind
@@ -25,6 +25,7 @@ from delivery.events.relay import Relay
 from gateway.accounts.reservations import BudgetReservations
 from gateway.conversations.questions import CLIENT_TOOL
 from gateway.maintenance.work_share import WorkShare, is_in
+from gateway.store import clock_corrections
 from gateway.store.accounts import idempotency, sign_ins
 from gateway.store.conversations import channel_state, conversations, pairings, schedules
 from gateway.store.turns import approvals, turn_queue, turns
@@ -65,9 +66,11 @@ class Janitor:
         self._event_retention = event_retention
         self._call_days = call_days
         self._interval = interval
+        self._clock_steps = ClockSteps(utc_now)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Wake all unfinished work at once, then overdue work every `interval` seconds, until stopped."""
+        await self._run_safely(self.correct_times())
         await self._run_safely(self.run_once(timedelta(0)))
         delete_at = asyncio.get_running_loop().time() + DELETE_INTERVAL
         while not stop.is_set():
@@ -75,9 +78,11 @@ class Janitor:
                 async with asyncio.timeout(self._interval):
                     await stop.wait()
             except TimeoutError:
+                await self._run_safely(self.follow_clock())
                 await self._run_safely(self.run_once(timedelta(seconds=self._interval)))
             if asyncio.get_running_loop().time() > delete_at:
                 delete_at += DELETE_INTERVAL
+                await self._run_safely(self.correct_times())
                 await self._run_safely(self.delete_old())
                 await self._run_safely(self.cancel_abandoned())
 
@@ -111,6 +116,21 @@ class Janitor:
                 self._wake(QUEUES[RouteKind(kind)], destination, account=account)
         if self._share.has_table("budget_counters"):
             await self._reservations.release_expired()
+
+    async def follow_clock(self) -> None:
+        """Correct stored times if the clock was set back since the last call."""
+        back = self._clock_steps.measure()
+        if back > clock_corrections.TOLERANCE:
+            log.warning("clock.set_back", seconds=round(back.total_seconds()))
+            await self.correct_times()
+        self._clock_steps.mark_handled()
+
+    async def correct_times(self) -> None:
+        """Make due what would wait until a time that a fast clock has computed."""
+        async with self._database.begin() as connection:
+            count = await clock_corrections.correct(connection, now=utc_now())
+        if count:
+            log.warning("clock.times_corrected", count=count)
 
     async def cancel_abandoned(self) -> None:
         """Cancel turns that have waited too long for the results of their client's tools.

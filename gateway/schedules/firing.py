@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from delivery.database.clock import utc_now
+from delivery.database.clock import ClockSteps, utc_now
 from delivery.database.engine import Connection, DatabaseUnavailable, is_dangling_reference
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, rfc3339
@@ -132,8 +132,7 @@ class ScheduleFiring:
         self._transactions = transactions
         self._submissions = submissions
         self._now = now
-        self._ticks = ticks
-        self._started_at = now() - timedelta(seconds=ticks())
+        self._clock_steps = ClockSteps(now, ticks)
         self._interval = interval
         self._full: dict[str, float] = {}
 
@@ -167,12 +166,11 @@ class ScheduleFiring:
 
         They were computed while it was fast: a schedule for each minute would not fire for as long as that.
         """
-        now = self._now()
-        started_at = now - timedelta(seconds=self._ticks())
-        if self._started_at - started_at > GRACE:
-            log.warning("schedules.clock_set_back", seconds=(self._started_at - started_at).total_seconds())
-            await self._bring_forward(now)
-        self._started_at = started_at
+        back = self._clock_steps.measure()
+        if back > GRACE:
+            log.warning("schedules.clock_set_back", seconds=back.total_seconds())
+            await self._bring_forward(self._now())
+        self._clock_steps.mark_handled()
 
     async def _bring_forward(self, now: datetime) -> None:
         last = ""

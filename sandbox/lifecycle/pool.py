@@ -212,9 +212,9 @@ class Pool:
             await asyncio.sleep(interval)
 
     def _find_untouched(self, request: SandboxRequest, interval: float) -> _OpenSandbox | None:
-        """Return the open sandbox if its idle timer was not reset for an interval."""
+        """Return the open sandbox if its idle timer was not reset for an interval; the clock may jump."""
         held = self._open.get(request.spec.label)
-        is_untouched = held is not None and (self._clock() - held.touched_at).total_seconds() >= interval
+        is_untouched = held is not None and abs((self._clock() - held.touched_at).total_seconds()) >= interval
         return held if is_untouched else None
 
     async def _touch(self, request: SandboxRequest, opened: _OpenSandbox, now: datetime) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
@@ -160,11 +160,17 @@ async def set_code(
     )
 
 
-async def take_code(connection: Connection, account: str, digest: str, *, now: datetime) -> Person | None:
-    """Use up a code and return its person; None for one that is unknown or expired. One caller gets it."""
+async def take_code(
+    connection: Connection, account: str, digest: str, *, now: datetime, lifetime: timedelta
+) -> Person | None:
+    """Use up a code and return its person; None for one that is unknown or expired. One caller gets it.
+
+    A code that ends later than a `lifetime` from now was made by a clock that was fast, and has expired.
+    """
+    is_valid = persons.c.code_expires_at.between(now, now + lifetime)
     taken = await connection.execute(
         update(persons)
-        .where(persons.c.account == account, persons.c.code_digest == digest, persons.c.code_expires_at > now)
+        .where(persons.c.account == account, persons.c.code_digest == digest, is_valid)
         .values(code_digest=None, code_expires_at=None)
         .returning(*_PERSON)
     )

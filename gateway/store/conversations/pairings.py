@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, and_, delete, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, delete, or_, select, update
 
 from channels.message import Address
 from delivery.database.clock import utc_now
@@ -40,6 +40,11 @@ async def is_paired(connection: Connection, channel: str, person: str) -> bool:
     return found.scalar_one_or_none() is not None
 
 
+def _is_valid(now: datetime) -> ColumnElement[bool]:
+    """Return whether a code is valid; one that ends later than any can is of a clock that was fast."""
+    return pairings.c.expires_at.between(now, now + CODE_TTL)
+
+
 async def issue_code(connection: Connection, address: Address, person: str, *, name: str) -> tuple[str, bool]:
     """Return the pairing code of a person at this address, and whether it is new. A code is valid an hour."""
     now, channel = utc_now(), address.channel
@@ -49,7 +54,7 @@ async def issue_code(connection: Connection, address: Address, person: str, *, n
         )
     )
     row = found.first()
-    if row is not None and row.code and row.expires_at and row.expires_at > now:
+    if row is not None and row.code and row.expires_at and now < row.expires_at <= now + CODE_TTL:
         return row.code, False
     code = "".join(secrets.choice(_LETTERS) for _ in range(8))
     values = {
@@ -75,7 +80,7 @@ async def pair(connection: Connection, channel: str, code: str) -> Pairing | Non
         .where(
             pairings.c.channel == channel,
             pairings.c.code == code.strip().upper(),
-            pairings.c.expires_at > now,
+            _is_valid(now),
         )
         .values(paired_at=now, code=None, expires_at=None)
         .returning(*pairings.c)
@@ -113,7 +118,7 @@ async def list_for_channel(
     connection: Connection, channel: str, *, after: str, limit: int
 ) -> Sequence[Pairing]:
     """Return approved and waiting people by person, after `after`."""
-    waits = and_(pairings.c.code.is_not(None), pairings.c.expires_at > utc_now())
+    waits = and_(pairings.c.code.is_not(None), _is_valid(utc_now()))
     found = await connection.execute(
         select(pairings)
         .where(

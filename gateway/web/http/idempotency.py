@@ -131,7 +131,7 @@ class IdempotentRequest:
         alone_since, presence = self.context.sole_process_since, self.context.presence
         if alone_since is not None and row.created_at < alone_since:
             return True
-        age = utc_now() - row.created_at
+        age = abs(utc_now() - row.created_at)  # a clock that was fast has written a time ahead
         if presence is None or row.holder is None:
             return age >= _ABANDONED_AFTER
         is_dead = age >= _REPLICA_GRACE and await presence.is_dead(row.holder)
