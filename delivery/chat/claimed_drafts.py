@@ -19,7 +19,8 @@ class ClaimedDraft:
     """A claimed draft: its platform id (None: not visible), or the seconds to wait for its writer.
 
     `shown` is its text, if that must be kept. With a `key` it may be visible since `since`, because the call
-    with that key was not answered. `is_unsent`: the message to change is still to be sent.
+    with that key was not answered, or under another id, because its room was moved. `is_unsent`: the message
+    to change is still to be sent.
     """
 
     platform_id: str | None = None

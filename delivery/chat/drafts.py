@@ -20,7 +20,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -45,7 +45,7 @@ from delivery.chat.step_messages import (
     no_ended_turns,
 )
 from delivery.database.clock import utc_now
-from delivery.database.engine import Database, DatabaseUnavailable
+from delivery.database.engine import Connection, Database, DatabaseUnavailable
 from delivery.deliveries import routes as route_store
 from delivery.deliveries.port import Delivery
 from delivery.deliveries.route import RouteKind
@@ -346,10 +346,7 @@ class Drafts:
             return ClaimedDraft(wait=_MIN_WAIT_SECONDS)
         async with self._database.begin() as connection:
             platform_id = await draft_store.claim(connection, message, target, now=now)
-            if platform_id is None and row.is_unanswered:
-                first = await draft_store.first_target(connection, message, target)
-                return ClaimedDraft(key=draft_key(message, first), since=row.created_at)
-        return ClaimedDraft(platform_id=platform_id)
+            return await _visible_draft(connection, message, target, replace(row, platform_id=platform_id))
 
     async def claim_unfinished(self, delivery: Delivery) -> ClaimedDraft:
         """Claim the drafts that a turn left in a chat when it ended early, and prevent new ones.
@@ -374,14 +371,21 @@ class Drafts:
                 return ClaimedDraft(wait=_MIN_WAIT_SECONDS)
             await draft_store.claim_all(connection, rows, target, by=by, now=now)
             message, newest = next(iter(rows.items()), ("", None))
-            if newest is not None and newest.is_unanswered:
-                target = await draft_store.first_target(connection, message, target)
-        if newest is None:
-            return ClaimedDraft()
-        if newest.is_unanswered:
-            key = draft_key(message, target)
-            return ClaimedDraft(key=key, since=newest.created_at, shown=newest.text)
-        return ClaimedDraft(platform_id=newest.platform_id, shown=newest.text)
+            if newest is None:
+                return ClaimedDraft()
+            claimed = await _visible_draft(connection, message, target, newest)
+            return replace(claimed, shown=newest.text)
+
+
+async def _visible_draft(connection: Connection, message: str, target: str, row: DraftRow) -> ClaimedDraft:
+    """Return where a claimed draft is visible, with its key if only that certainly names its message.
+
+    The first call may be answered after the draft's room was moved, with the id that the message had before.
+    """
+    first = await draft_store.first_target(connection, message, target)
+    if not row.is_unanswered and first == target:
+        return ClaimedDraft(platform_id=row.platform_id)
+    return ClaimedDraft(platform_id=row.platform_id, key=draft_key(message, first), since=row.created_at)
 
 
 def is_being_written(row: DraftRow, now: datetime) -> bool:

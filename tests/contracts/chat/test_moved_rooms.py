@@ -133,6 +133,33 @@ async def test_a_draft_that_is_being_sent_while_its_room_moves_becomes_the_reply
         assert harness.channel.texts(NEW) == ["Hello"]
 
 
+async def test_a_draft_that_is_being_sent_while_its_issue_is_transferred_becomes_the_reply(
+    tmp_path: Path,
+) -> None:
+    """The late answer names the comment that was left; the key finds the one in the other repository."""
+    async with open_draft_harness(tmp_path) as harness, harness.drafts() as drafts:
+        harness.features = EDITS | {ChannelFeature.FIND}
+        old, new = replace(ROOM, thread="1"), replace(ROOM, room=NEW, thread="7")
+        async with harness.database.begin() as connection:
+            await routes.replace_target(connection, "cnv_1", old=ROOM.encode(), new=old.encode())
+        harness.channel.frozen = asyncio.Event()
+        async with drafts.publish_while("cnv_1", "trn_1") as shown:
+            assert shown is not None
+            shown.show_text("msg_1", "Hel")
+            await harness.channel.until(lambda: harness.platform_calls == ["send"])
+            async with harness.database.begin() as connection:
+                moved = RoomMigrated(key="9", old=old, new=new, keeps_messages=False)
+                await move_room(connection, "acc_1", moved)
+            harness.channel.frozen.set()
+            await harness.channel.until(lambda: bool(harness.visible_texts))
+        harness.channel.rooms[NEW]["99"] = harness.channel.rooms.pop(ROOM.room)["1"]
+        outcome = await harness.deliver_final_text(drafts, "Hello", target=new)
+        while outcome.kind is OutcomeKind.RETRY:
+            await asyncio.sleep(0.02)
+            outcome = await harness.deliver_final_text(drafts, "Hello", target=new)
+    assert (harness.channel.texts(NEW), outcome.platform_id) == (["Hello"], "99")
+
+
 async def test_the_steps_of_a_room_that_moved_are_ended_there(tmp_path: Path) -> None:
     """The platform refuses the old id; the message goes on under the new one, in this process or the next."""
     async with open_draft_harness(tmp_path) as harness:
