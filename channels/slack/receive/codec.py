@@ -110,11 +110,14 @@ def _reaction(event: ReactionEvent, team: str, channel: str, bot: Bot) -> Reacti
 def _message_changed(event: MessageEvent, team: str, channel: str, bot: Bot) -> Update | IgnoredUpdate:
     """Decode a person's edit, or any change of an app's message, which Slack does not mark as edited.
 
-    Slack also reports unfurled links and replies as changes.
+    Slack also reports unfurled links and replies as changes, and the deletion of a message with replies: a
+    tombstone takes its place.
     """
     message, previous = event.message or {}, event.previous_message or {}
     outer = {"channel": event.channel, "channel_type": event.channel_type, "type": "message"}
     inner = MessageEvent.model_validate({"ts": event.ts, **message, **outer})
+    if inner.subtype == "tombstone":
+        return _message_deleted(event, inner.ts, f"{team}:{event.channel}", channel, bot)
     edit = inner.edited if previous.get("edited") != message.get("edited") else None
     stamp, shown = (event.ts, _APP_CONTENT) if inner.bot_id else (edit.ts if edit else None, ("text",))
     if stamp is None:

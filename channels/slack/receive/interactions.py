@@ -108,7 +108,6 @@ def _press(press: BlockActions, channel: str, bot: Bot) -> ButtonPress | Ignored
     action = press.actions[0] if press.actions else None
     if room_id is None or action is None or action.value is None:
         return IgnoredUpdate(reason="a press of another program's button")
-    room = room_kind_of(room_id, None)
     ts = press.container.message_ts
     thread = press.container.thread_ts or _thread_of(press.message)
     team = press.team.id if press.team else bot.team
@@ -118,7 +117,7 @@ def _press(press: BlockActions, channel: str, bot: Bot) -> ButtonPress | Ignored
         author=Author(id=clean(press.user.id)),
         data=clean(action.value),
         token=clean(press.response_url or press.trigger_id),
-        room=room,
+        room=room_kind_of(room_id, None),
         platform_id=ts,
     )
 
@@ -134,7 +133,6 @@ def _submission(submission: ViewSubmission, channel: str, bot: Bot) -> ButtonPre
     team = view.app_installed_team_id or (submission.team.id if submission.team else bot.team)
     if metadata.user != submission.user.id or team not in {metadata.team, bot.enterprise}:
         return IgnoredUpdate(reason="a modal of another user or workspace")
-    room = room_kind_of(metadata.room, None)
     return ButtonPress(
         key=clean(f"{team}:view:{view.id}"),
         address=address_of(channel, metadata.room, metadata.thread, None),
@@ -142,7 +140,7 @@ def _submission(submission: ViewSubmission, channel: str, bot: Bot) -> ButtonPre
         data=clean(metadata.data),
         token=clean(metadata.answer),
         comment=_comment_in(view.state),
-        room=room,
+        room=room_kind_of(metadata.room, None),
         platform_id=metadata.message,
     )
 

@@ -4,7 +4,7 @@ GET  /_control/state            the visible state: messages, notices, modals, st
 GET  /_control/calls?after=N    the Web API calls from the Nth on
 POST /_control/<action>         call an action with a JSON object of arguments; returns {"result": …}
 
-User actions: say, edit, unfurl, react, press, submit, slash, open_agent, change_context, and send_file
+User actions: say, edit, delete, unfurl, react, press, submit, slash, open_agent, change_context and send_file
 (its content in base64). Faults: kick, unarchive, invite, change_id, fail, cut, answer_late, grant, advance;
 room {room, kind?}; request_url {url}; rates {method: {burst, a_second, in_room?} or null};
 warn, refresh {reason?} and cut_sockets {times} of Socket Mode.
@@ -38,6 +38,7 @@ class Control:
         acts: list[ControlAction] = [
             one.say,
             one.edit,
+            one.delete,
             one.unfurl,
             one.react,
             one.press,

@@ -52,6 +52,20 @@ class UserActions:
         post.raw = {**post.raw, "text": text, "edited": {"user": post.user, "ts": self.world.next_ts()}}
         await self._send_message_changed(post, before)
 
+    async def delete(self, room: str | int, ts: str) -> None:
+        """Delete a message; one with replies is replaced by a tombstone, which Slack reports as a change."""
+        post = self._get_post(room, ts)
+        before = dict(post.raw)
+        if any(one.thread == ts and one.room == post.room for one in self.world.posts):
+            words = {"subtype": "tombstone", "text": "This message was deleted.", "hidden": True}
+            post.raw = {"type": "message", "user": "USLACKBOT", "ts": ts, "thread_ts": ts, **words}
+            await self._send_message_changed(post, before)
+            return
+        self.world.posts.remove(post)
+        gone = {"subtype": "message_deleted", "deleted_ts": ts, "previous_message": before, "hidden": True}
+        stamp = {"ts": self.world.next_ts()}
+        await self.send_event({"type": "message", **gone, **self._channel_fields(post.room), **stamp})
+
     async def update(self, room: str | int, ts: str, **content: object) -> None:
         """Change an app's blocks or attachments by `chat.update`, which does not mark it as edited."""
         post = self._get_post(room, ts)

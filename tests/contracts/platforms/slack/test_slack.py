@@ -22,7 +22,7 @@ from channels.errors import (
     Undeliverable,
     Unreachable,
 )
-from channels.message import Button, Message, RoomKind
+from channels.message import Button, Message, MessageDeleted, RoomKind
 from channels.port import Connection, WebhookRequest
 from channels.slack import plugin
 from channels.slack.errors import translate_error
@@ -160,6 +160,25 @@ async def test_a_mention_delivered_twice_is_one_message(simulator: Simulator, sl
     assert one == two
     assert isinstance(one, Message)
     assert (one.text, one.mentions_bot, one.room) == ("run the tests", True, RoomKind.GROUP)
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+async def test_a_deleted_message_is_reported_whether_or_not_it_has_replies(
+    simulator: Simulator, slack: Connection, is_answered: bool
+) -> None:
+    """In place of a message with replies Slack shows a tombstone, and sends no deletion but a change."""
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
+        asked = await simulator.say("D0ADA", "my password is swordfish")
+        (message,) = await recorder.wait(1)
+        assert isinstance(message, Message)
+        if is_answered:
+            await slack.sender.send(message.address, make_reply("thanks"))
+            await simulator.wait_until_acknowledged()
+        await simulator.delete("D0ADA", asked)
+        _, deleted = await recorder.wait(2)
+    assert isinstance(deleted, MessageDeleted)
+    assert (deleted.address, deleted.platform_id) == (message.address, asked)
 
 
 async def test_a_posted_slash_command_with_odd_fields_is_taken(posted_to: Connection) -> None:
