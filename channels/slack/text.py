@@ -8,8 +8,6 @@ from channels.inbox.commands import COMMANDS
 
 _REFERENCE = re.compile(r"<([^<>\n]{1,4000})>")
 _MENTION = re.compile(r"<@([A-Z0-9]{1,255})[|>]")
-_ENTITIES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
-_ENTITY = re.compile("&(?:lt|gt|amp);")
 
 
 def to_plain_text(text: str) -> str:
@@ -20,7 +18,7 @@ def to_plain_text(text: str) -> str:
 
 
 def _unescape(text: str) -> str:
-    return _ENTITY.sub(lambda found: _ENTITIES[found[0]], text)
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 def _reference_text(reference: str) -> str:

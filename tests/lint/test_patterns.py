@@ -34,7 +34,7 @@ FOREIGN: dict[str, str] = {
     "channels/slack/installations.py": "_ID _STATE",
     "channels/slack/send/markup.py": "_ENTITY_START",
     "channels/slack/settings.py": "_TOKEN",
-    "channels/slack/text.py": "_MENTION _REFERENCE _ENTITY strip_mention",
+    "channels/slack/text.py": "_MENTION _REFERENCE strip_mention",
     "channels/commonmark/splitting.py": "_OPENING _MARKER _QUOTED _STARTS_BLOCK _NUMBER _trim _fence_of",
     "channels/telegram/commands.py": "_SLASH",
     "channels/telegram/errors.py": "_MISSING_RIGHT",

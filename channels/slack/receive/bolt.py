@@ -181,8 +181,10 @@ def _place(request: AsyncBoltRequest) -> dict[str, str]:
 
 def _placed(update: Update, workspace: Workspace) -> Update:
     """Return an update whose address and files name their workspace, if the app may be in several."""
-    if not workspace.extras or isinstance(update, RoomMigrated | RoomsRenamed | PermissionsChanged):
+    if not workspace.extras or isinstance(update, RoomMigrated | RoomsRenamed):
         return update
+    if isinstance(update, PermissionsChanged):
+        return replace(update, extras={ENTERPRISE: workspace.bot.enterprise})
     placed = replace(update, address=replace(update.address, extras=workspace.extras))
     if not isinstance(placed, Message):
         return placed

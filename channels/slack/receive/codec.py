@@ -20,6 +20,7 @@ from channels.message import (
     IgnoredUpdate,
     Message,
     MessageDeleted,
+    PermissionsChanged,
     Reaction,
     RoomKind,
     RoomMigrated,
@@ -79,6 +80,8 @@ def _other_event(event: dict[str, Any], team: str, channel: str, bot: Bot) -> Up
             return _reaction(ReactionEvent.model_validate(event), team, channel, bot)
         case "channel_id_changed":
             return _room_migrated(event, team, channel)
+        case "team_access_granted":  # to an app that an organisation installed
+            return PermissionsChanged(key=f"{team}:granted:{clean(event.get('event_ts'))}", channel=channel)
     return IgnoredUpdate(reason=f"an event of another kind: {str(event.get('type'))[:40]}")
 
 

@@ -33,13 +33,9 @@ MAX_MARKDOWN_CHARACTERS = 12_000
 
 LONGEST_ENTITY = 5
 MAX_REMEMBERED_ROOMS = 1000
-_UNSUPPORTED_CODES = {
-    "unknown_method",
-    "not_allowed",
-    "feature_not_enabled",
-    "missing_scope",
-    "method_deprecated",
-}
+_UNSUPPORTED_CODES = frozenset(
+    ["unknown_method", "not_allowed", "feature_not_enabled", "missing_scope", "method_deprecated"]
+)
 STREAM_ENDED_CODES = {"message_not_in_streaming_state", "message_not_found", "unknown_method"}
 
 SendReply = Callable[[Address, Reply], Awaitable[SentMessage]]

@@ -9,13 +9,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from channels.errors import Undeliverable
-from channels.message import Button, ButtonPress, Command, File, Message, Reply
+from channels.message import Button, ButtonPress, Command, File, Message, PermissionsChanged, Reply
 from channels.port import ChannelInstallation, Connection
 from channels.slack import plugin
 from channels.slack.installations import ChannelStateStore
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.installations import CLIENT_SECRET
-from channels.slack.simulator.world import BOT_USER
+from channels.slack.simulator.world import BOT_USER, Room
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
 from channels.testing.memory_state import MemoryChannelSecrets, MemoryChannelState
 from slack_connections import EAST, ROOMS, WEST, install, make_reply, show, wait_for_update
@@ -187,6 +187,20 @@ async def test_an_organisation_installs_once(simulator: Simulator, app: Connecti
             assert update.address.extras == {"team": ROOMS[update.address.room], "enterprise": GRID}
             await app.sender.send(update.address, make_reply(update.text))
     assert [(post.room, post.text) for post in simulator.messages()] == [(room, room) for room in ROOMS]
+
+
+async def test_access_to_a_workspace_of_the_organisation_ends_waits_in_all_of_them(
+    simulator: Simulator, app: Connection
+) -> None:
+    """An admin grants the app of the whole organisation a workspace; the event names no room."""
+    await install(app, simulator, GRID)
+    recorder = UpdateRecorder()
+    granted = {"type": "team_access_granted", "team_ids": [EAST], "event_ts": "1767225600.000100"}
+    async with receiving(app, recorder):
+        await simulator.send_team_event(Room("", "", team="", enterprise=GRID), granted)
+        (update,) = await recorder.wait(1)
+    assert isinstance(update, PermissionsChanged)
+    assert (update.extras, update.room_prefix) == ({"enterprise": GRID}, "")
 
 
 async def test_a_comment_arrives_where_an_organisation_installed_the_app(
