@@ -85,10 +85,9 @@ class Api(GitHubAPI):
 
     async def identify(self) -> Bot:
         """Return the app; raises Unauthorized if GitHub does not accept the key."""
-        slug = clean(mapping(await self.call("GET", "/app")).get("slug"))
-        if not slug:
-            raise Ambiguous("GET /app: the response describes no app")
-        return Bot(slug=slug)
+        if slug := clean(mapping(await self.call("GET", "/app")).get("slug")):
+            return Bot(slug=slug)
+        raise Ambiguous("GET /app: the response describes no app")
 
     async def _send(
         self, method: str, path: str, data: Any, room: str, variables: Mapping[str, str]

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from gidgethub import HTTPException
 
-from channels.errors import Ambiguous, ChannelError, NotPermitted
+from channels.errors import Ambiguous, ChannelError, NotPermitted, ThreadUndeliverable
 from channels.inbox.errors import rate_limit, status_error
 
 SECONDARY_LIMIT_SECONDS = 60.0
@@ -30,7 +30,7 @@ def translate_error(error: Exception, *, what: str) -> ChannelError:
     words, headers = str(error).lower(), error.headers
     limited = rate_limit(error.status_code, headers, SECONDARY_LIMIT_SECONDS, words=words)
     if limited or error.status_code != HTTPStatus.FORBIDDEN:
-        return limited or status_error(error.status_code, detail)
+        return limited or status_error(error.status_code, detail, {HTTPStatus.GONE: ThreadUndeliverable})
     permission = headers.get("X-Accepted-GitHub-Permissions", "") or "write access"
     remedy = next(one for known, one in _REMEDIES.items() if known in words)
     return NotPermitted(permission, f"{detail}: {remedy.format(permission)}")

@@ -82,8 +82,7 @@ def thread_above(address: Address) -> Address | None:
     thread = parse_thread(address)
     extras = {name: value for name, value in address.extras.items() if name != "reply_to"}
     above = "issue" if thread.place == "review" else thread.place
-    place = replace(address, thread=Thread(above, thread.number).id, extras=extras)
-    return place if thread.root else None
+    return replace(address, thread=Thread(above, thread.number).id, extras=extras) if thread.root else None
 
 
 def split_room(room: str) -> dict[str, str]:

@@ -25,10 +25,13 @@ class Discussions:
         self._api = api
 
     async def add(self, address: Address, body: str) -> SentMessage:
-        """Add a comment to a discussion, or a reply to a comment's thread."""
+        """Add a comment to a discussion, or a reply to a comment's thread, unless it was deleted."""
         given, parent = {"discussionId": _discussion(address), "body": body}, await self._parent(address)
         given |= {"replyToId": parent} if parent else {}
-        comment = await self._change(address, "addDiscussionComment", given)
+        try:
+            comment = await self._change(address, "addDiscussionComment", given)
+        except NodeNotFound as error:
+            raise ThreadUndeliverable(f"{error}: the discussion is gone") from error
         return SentMessage(platform_id=f"node/{require_id(comment.get('id'), 'addDiscussionComment')}")
 
     async def update(self, address: Address, node: str, body: str) -> None:
@@ -60,7 +63,7 @@ class Discussions:
         try:
             found = await self._node(address, node, _PARENT) if node else {}
         except NodeNotFound as error:
-            raise ThreadUndeliverable(f"{error}: the comment that began the thread is gone") from error
+            raise ThreadUndeliverable(f"{error}: what began the thread is gone") from error
         return clean(mapping(found.get("replyTo")).get("id")) or node
 
     async def _node(self, address: Address, node: str, fields: str) -> Mapping[str, Any]:
@@ -77,10 +80,9 @@ class Discussions:
 
 
 def _discussion(address: Address) -> str:
-    node = address.extras.get("discussion", "")
-    if not node:
-        raise Rejected("the address of a discussion lacks its node id: mention the bot there again")
-    return node
+    if node := address.extras.get("discussion"):
+        return node
+    raise Rejected("the address of a discussion lacks its node id: mention the bot there again")
 
 
 def _graphql_name(content: str | None) -> str:

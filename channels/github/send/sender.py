@@ -88,8 +88,8 @@ class GitHubSender(Sender):
             made = mapping(await self._api.call("POST", path, {"body": body}, **place))
         except Undeliverable as error:
             await self._api.call("GET", _REPO, room=address.room)  # Undeliverable without the repository
-            if thread.root:
-                raise ThreadUndeliverable(f"{error}: the comment that began the thread is gone") from error
+            if thread.root or isinstance(error, ThreadUndeliverable):
+                raise ThreadUndeliverable(f"{error}: what began the thread is gone") from error
             raise Rejected(f"{error}: the thread is gone, the repository is not") from error
         return SentMessage(platform_id=f"{kind}/{require_id(made.get('id'), f'POST {path}')}")
 

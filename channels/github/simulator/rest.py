@@ -206,7 +206,10 @@ class GitHubApi:
 
     def _thread(self, request: web.Request) -> Entry:
         self._check_room(request)
-        thread = self.world.thread(int(request.match_info["number"]))
+        number = int(request.match_info["number"])
+        thread = self.world.thread(number)
+        if number in self.world.deleted:
+            raise GitHubRefusal(410, "This issue was deleted")
         if thread is None or thread.kind == "discussion":
             raise GitHubRefusal(404, "Not Found")
         return thread

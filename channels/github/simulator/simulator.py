@@ -107,6 +107,16 @@ class Simulator(SimulatedPlatform):
         thread.locked = locked
         await self.send_event(thread, "locked" if locked else "unlocked")
 
+    async def delete(self, number: int) -> None:
+        """Delete an issue or a discussion with its comments."""
+        thread = self.world.thread(number)
+        if thread is None:
+            raise LookupError(f"there is no thread {number}")
+        kept = {key: one for key, one in self.world.entries.items() if one.number != number}
+        self.world.entries = kept
+        self.world.deleted.add(number)
+        await self.send_event(thread, "deleted")
+
     async def archive(self, *, archived: bool = True) -> None:
         """Archive the repository, which nobody can write in then, or open it again."""
         self.world.archived = archived

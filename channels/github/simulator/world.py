@@ -87,6 +87,8 @@ class World:
         self.former_rooms: set[str] = set()
         self.installed = True
         self.suspended = False
+        self.deleted: set[int] = set()
+        """Numbers of issues that were deleted, of which GitHub says so to those who may read the others."""
         self.archived = False
         self.permissions = {
             "metadata": "read",

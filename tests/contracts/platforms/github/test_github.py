@@ -247,7 +247,7 @@ async def test_a_thread_whose_first_comment_was_deleted_is_answered_above_it(
     question = await received(platform, app, kind, number)
     root = next(one for one in platform.world.entries.values() if one.body == "@dovecote hello")
     del platform.world.entries[root.id]
-    with pytest.raises(ThreadUndeliverable, match="the comment that began the thread is gone"):
+    with pytest.raises(ThreadUndeliverable, match="what began the thread is gone"):
         await app.sender.send(question.address, make_reply("here"))
     place = plugin.limits.public_place(question.address)
     assert place is not None

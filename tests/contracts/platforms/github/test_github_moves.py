@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from channels.errors import ThreadUndeliverable
 from channels.github import plugin
 from channels.github.simulator import Simulator, events, simulate
 from channels.github.simulator.world import ROOM
@@ -70,6 +71,23 @@ async def test_a_transferred_thread_moves_alone(
     assert thread is not None
     extras = {"discussion": f"{thread.node_id}_NEW"} if prefix else {}
     assert (update.new.extras, update.keeps_messages) == (extras, False)
+
+
+@pytest.mark.parametrize("kind", ["issue_comment", "discussion_comment"])
+async def test_what_is_for_a_deleted_thread_is_refused_with_it(
+    platform: Simulator, app: Connection, kind: str
+) -> None:
+    """GitHub says that it was deleted, so its answers are no dead letters; those of a wrong number are."""
+    recorder, number = UpdateRecorder(), 1 if kind == "issue_comment" else 3
+    async with receiving(app, recorder):
+        await platform.comment(kind, number, "@dovecote hello")
+        (question,) = await recorder.wait(1)
+        await platform.delete(number)
+    assert isinstance(question, Message)
+    place = plugin.limits.public_place(question.address) or question.address
+    for address in {question.address.key: question.address, place.key: place}.values():
+        with pytest.raises(ThreadUndeliverable):
+            await app.sender.send(address, make_reply("too late"))
 
 
 @pytest.mark.parametrize("mode", ["webhook", "polling"])
