@@ -30,6 +30,7 @@ from gateway.infra.preflight import (
     DatabaseFileUnusable,
     DatabaseInUse,
     DatabaseLeftBehind,
+    DatabaseLost,
     DependencyUnavailable,
     ListenFailed,
     PoolModeUnsuitable,
@@ -87,6 +88,7 @@ def run(settings: Settings) -> int:
     unstartable = (
         DatabaseFileUnusable,
         DatabaseLeftBehind,
+        DatabaseLost,
         InvalidRecord,
         PoolModeUnsuitable,
         SecretKeyMismatch,

@@ -32,6 +32,7 @@ from gateway.infra.embedded_nats import EmbeddedNats, open_embedded_nats
 from gateway.infra.preflight import (
     claimed_database,
     connect_nats,
+    find_lost_database,
     migrate_database,
     open_checked_vault,
     require_no_database_left,
@@ -87,8 +88,8 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
     """Open the services in order and close them in reverse order.
 
     Raises DataDirBusy, DataDirExposed, EmbeddedNatsFailed, DependencyUnavailable, DatabaseInUse,
-    PoolModeUnsuitable, BrokerInUse, DatabaseLeftBehind, SecretKeyMismatch, DatabaseUnavailable and
-    DeliveryError, each with a message for the operator.
+    PoolModeUnsuitable, BrokerInUse, DatabaseLeftBehind, DatabaseLost, SecretKeyMismatch,
+    DatabaseUnavailable and DeliveryError, each with a message for the operator.
     """
     faults = FaultPoints(settings.fault_point)
     async with AsyncExitStack() as stack:
@@ -96,6 +97,8 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
         lock = _lock_data_dir(settings, stack)
         if lock is not None:
             stack.enter_context(_log_file(settings))
+        if lost := await asyncio.to_thread(find_lost_database, settings):
+            raise lost
         broker = await _open_embedded_nats(settings, lock, stack)
         database = await _open_database(settings, stack)
         await require_no_database_left(settings, database)

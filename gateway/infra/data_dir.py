@@ -17,6 +17,9 @@ log = structlog.get_logger(__name__)
 FIRST_KEY_ID = "first_key_id"
 """The file in which the holder of the lock writes down which key encrypts the secrets."""
 
+COPIED_NAME = "dovecote.db.copied"
+"""The SQLite file once its rows are in PostgreSQL; no gateway starts on it again by mistake."""
+
 OTHERS = 0o077
 """The permissions of everybody but the owner."""
 

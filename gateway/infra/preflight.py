@@ -27,7 +27,7 @@ from delivery.exhaustion import EXHAUSTED, Resource, error_chain, exhausted_reso
 from gateway.accounts.key_rotation import check_keys
 from gateway.accounts.vault import DecryptionFailed, Vault, key_file, open_vault
 from gateway.config.settings import Settings
-from gateway.infra.data_dir import separate_disks
+from gateway.infra.data_dir import COPIED_NAME, separate_disks
 from gateway.migrations import migrate_up
 from gateway.records.rules.sandbox_ceilings import FIRST_ACCOUNT
 from gateway.store.accounts.accounts import get_account
@@ -103,6 +103,51 @@ class DatabaseLeftBehind(Exception):
             "copies them. To go on with the file, leave the setting out; to start without it, name another "
             f"data directory, or move {left} away"
         )
+
+
+class DatabaseLost(Exception):
+    """The SQLite file is missing or empty, and the data directory has what belongs to its rows."""
+
+    def __init__(self, settings: Settings, file: Path, left: Sequence[Path]) -> None:
+        state, names = "is empty" if file.exists() else "is missing", " and ".join(map(str, left))
+        copied = settings.data_dir / COPIED_NAME
+        self.detail = f"the SQLite file {file} {state}, and a gateway that had its rows has left {names}"
+        self.remedy = (
+            f"set database_url (DOVECOTE_DATABASE_URL) to where the rows of {copied} were copied"
+            if copied.exists()
+            else f"put the file back with its -wal, or copy dovecote.db of a backup to {file}"
+        )
+        super().__init__(
+            f"{self.detail}. Nothing was changed. To go on, {self.remedy}, and start again. To begin without "
+            "its conversations, jobs and records, choose another data directory (--data, DOVECOTE_DATA_DIR), "
+            f"or move {names} away"
+        )
+
+
+_MADE_WITH_ROWS = {
+    "nats": "nats/store/jetstream/$G/streams/EVENTS",
+    "files": "files",
+    "workspaces": "workspaces",
+    "snapshots": "snapshots",
+}
+"""Directories by their name in the data directory, with what has contents only if the database has rows."""
+
+
+def find_lost_database(settings: Settings) -> DatabaseLost | None:
+    """Return the error of a SQLite file that is missing or empty beside what belongs to its rows, or None."""
+    place = make_url(settings.database)
+    if place.get_backend_name() != "sqlite" or not place.database:
+        return None
+    file = Path(place.database)
+    if file.exists() and file.stat().st_size > 0:
+        return None
+    data = settings.data_dir
+    left = [data / name for name, place in _MADE_WITH_ROWS.items() if _has_contents(data / place)]
+    return DatabaseLost(settings, file, left) if left else None
+
+
+def _has_contents(directory: Path) -> bool:
+    return directory.is_dir() and any(one.name != "lost+found" for one in directory.iterdir())
 
 
 async def require_no_database_left(settings: Settings, database: Database) -> None:

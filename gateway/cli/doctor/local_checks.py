@@ -94,11 +94,9 @@ def check_database(settings: Settings) -> Iterator[DoctorCheck]:
     """Check that the database answers and has this version's schema."""
     from delivery.database.postgres import PRIVILEGE_REMEDY
     from gateway.cli.database import database_status, translate_database_errors
-    from gateway.infra.preflight import sqlite_file_problem
     from gateway.migrations import unknown_revision
 
-    is_expected = settings.database_url is not None or settings.data_dir.is_dir()
-    if is_expected and (problem := sqlite_file_problem(settings.database)):
+    if problem := _database_file_problem(settings):
         yield failed("database", *problem)
         return
     try:
@@ -122,6 +120,17 @@ def check_database(settings: Settings) -> Iterator[DoctorCheck]:
     detail = f"at {found.current}, this version needs {found.head}"
     missing = failed("database", detail, "run `dovecote migrate up`")
     yield passed("database", detail) if found.up_to_date else missing
+
+
+def _database_file_problem(settings: Settings) -> tuple[str, str] | None:
+    """Return why the SQLite file of the settings cannot be used, and the remedy; None if it can be."""
+    from gateway.infra.preflight import find_lost_database, sqlite_file_problem
+
+    is_expected = settings.database_url is not None or settings.data_dir.is_dir()
+    if is_expected and (problem := sqlite_file_problem(settings.database)):
+        return problem
+    lost = find_lost_database(settings)
+    return (lost.detail, lost.remedy) if lost else None
 
 
 def _database_left_behind(settings: Settings, found: Status) -> Path | None:

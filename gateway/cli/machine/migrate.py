@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 migrate = group("Migrate the database: to this version's schema, or from SQLite to PostgreSQL.")
 
-COPIED_NAME = "dovecote.db.copied"
-"""The name of the SQLite file once its rows are in PostgreSQL; no gateway starts on it again by mistake."""
-
 
 @local(migrate, "up")
 def migrate_up(*, config: Config = None, data: Data = None) -> None:
@@ -59,7 +56,7 @@ def migrate_copy(*, config: Config = None, data: Data = None) -> None:
 
     Stop the gateway first. Everything is copied, or nothing. Afterwards the file is dovecote.db.copied.
     """
-    from gateway.infra.data_dir import DataDirBusy, DataDirLock
+    from gateway.infra.data_dir import COPIED_NAME, DataDirBusy, DataDirLock
 
     settings = load_settings(config, data_dir=data)
     source = settings.data_dir / "dovecote.db"
@@ -81,6 +78,8 @@ def migrate_copy(*, config: Config = None, data: Data = None) -> None:
 
 def _require_files(settings: Settings, source: Path) -> None:
     from sqlalchemy.engine import make_url
+
+    from gateway.infra.data_dir import COPIED_NAME
 
     if settings.database_url is None:
         raise UsageError("set database_url (DOVECOTE_DATABASE_URL) to the PostgreSQL database to copy to")
@@ -132,6 +131,8 @@ async def _copy(settings: Settings, source: Path, shown: Progress) -> int:
 
 
 def _rename(source: Path) -> None:
+    from gateway.infra.data_dir import COPIED_NAME
+
     for suffix in ("", "-wal", "-shm"):
         file = source.with_name(source.name + suffix)
         if file.exists():
