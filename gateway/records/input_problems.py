@@ -24,6 +24,9 @@ _PRIVATE = frozenset({"envVars", "settings", "secret", "env_vars", "key"})
 _SHOWN = 80
 """Characters of a given value that a problem repeats."""
 
+MAX_ERRORS = 100
+"""Errors that are explained, which are compared with each other; an input has as many as fit in a request."""
+
 MAX_SUGGESTIONS = 8
 """Unknown keys that are compared with those that exist: an input may have as many as fit in a request."""
 
@@ -36,23 +39,28 @@ def to_problems(
     """Return pydantic's errors as problems: where in `given`, what is allowed and what was given.
 
     `shape` is the model that refused the input. A value that fits none of several types is one problem, which
-    names all of them. The first `MAX_SUGGESTIONS` keys that do not exist come with the one that was meant.
+    names all of them. The first `MAX_SUGGESTIONS` keys that do not exist come with the one that was meant. Of
+    more than `MAX_ERRORS` errors the first are reported, and how many there are.
     """
     found: dict[str, list[ErrorDetails]] = {}
     suggestions: dict[str, str] = {}
-    for one in error.errors(include_url=False):
+    every_error = error.errors(include_url=False)
+    for one in every_error[:MAX_ERRORS]:
         place = tuple(_place(one, given))
         pointer = json_pointer(place)
         found.setdefault(pointer, []).append(one)
         if one["type"] == "extra_forbidden" and len(suggestions) < MAX_SUGGESTIONS:
             suggestions[pointer] = suggest_key(shape, place)
-    return tuple(
+    problems = tuple(
         ConfigProblem(
             pointer=below + pointer, detail=_detail(errors, below) + _suggested(suggestions.get(pointer))
         )
         for pointer, every in found.items()
         if (errors := _relevant(every, has_deeper=_has_deeper(pointer, found)))
     )
+    if (left := len(every_error) - MAX_ERRORS) > 0:
+        return (*problems, ConfigProblem(pointer=below, detail=f"{left} more errors are not listed"))
+    return problems
 
 
 def _suggested(text: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Request bodies with limits on size, time and nesting."""
+"""Request bodies with limits on size, time, nesting and the number of values."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ PRE_AUTH_BYTES = 256 * 1024
 DEADLINE = 10.0
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 MAX_DEPTH = 32
+MAX_VALUES = 50_000
+"""Values of a body: strings, numbers, arrays, objects, also nested ones.
+
+To parse and check one takes up to ten microseconds, in which the process does nothing else.
+"""
+
 JSON_TYPES = frozenset({"application/json", "application/merge-patch+json"})
 
 
@@ -83,10 +89,12 @@ def require_json(request: web.Request) -> None:
 
 
 def parse_json(raw: bytes, *, lenient: bool = False) -> Any:
-    """Return the value of a JSON text; 400 for invalid JSON, a repeated key or too deep nesting.
+    """Return the value of a JSON text; 400 for invalid JSON, a repeated key, too many values or deep nesting.
 
     Text that cannot be stored is a 422; with `lenient` the characters are replaced instead.
     """
+    if len(raw) > MAX_VALUES and not _has_few_values(raw):
+        raise HttpProblem(400, f"the body has more than {MAX_VALUES} values: send less at once")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -108,6 +116,19 @@ def parse_json(raw: bytes, *, lenient: bool = False) -> Any:
     except _InvalidJson as error:
         raise HttpProblem(400, str(error)) from None
     return value
+
+
+def _has_few_values(raw: bytes) -> bool:
+    """Return whether a JSON text has at most `MAX_VALUES` values; an empty array or object counts as two.
+
+    Each value but the first follows a comma or begins an array or object, outside of strings. The bytes are
+    only searched and copied: ten million take a tenth of a second.
+    """
+    unescaped = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if unescaped.count(b'"') > 4 * MAX_VALUES:  # two quotes for each key and each value
+        return False
+    outside = b"".join(unescaped.split(b'"')[::2])
+    return sum(map(outside.count, (b",", b"[", b"{"))) < MAX_VALUES
 
 
 def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
