@@ -30,6 +30,7 @@ from gateway.web.compat.client_calls import (
     ClientCalls,
     answer_calls,
     are_awaited,
+    are_history,
     cancel_abandoned,
     until_client_calls,
 )
@@ -182,7 +183,7 @@ async def resume(
     for results among the messages; raises HttpProblem.
     """
     results, said = last_tool_results(sent), last_user_messages(without_instructions(sent))
-    if not results:
+    if not results or (not said and are_history(sent, results)):
         return None
     message = last_user_input(sent, pointer=pointer) if said else None
     if message is not None and not await are_awaited(call, results, message.text):

@@ -184,6 +184,12 @@ async def are_awaited(call: ApiCall[Any, Any], results: Sequence[InputMessage], 
     )
 
 
+def are_history(sent: Sequence[InputMessage], results: Sequence[InputMessage]) -> bool:
+    """Return whether results are of calls that another server made, and that the messages have too."""
+    calls = {one.id for message in sent for one in message.calls}
+    return all(one.call in calls and openai_ids.to_approval(one.call or "") is None for one in results)
+
+
 def to_rounds(approvals: Sequence[Approval]) -> list[list[Approval]]:
     """Return the calls of a turn's client's tools in groups that were made together, each in order.
 

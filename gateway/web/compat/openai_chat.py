@@ -128,7 +128,7 @@ async def _submit(call: ApiCall[ChatCompletionCreate, NoContent]) -> SubmittedTu
     request = body.client_request()
     if continued := await resume(call, body.messages, agent=body.model, pointer=pointer, request=request):
         return continued
-    given = last_user_input(body.messages, pointer=pointer)
+    given = last_user_input(body.messages, pointer=pointer, continues=body.conversation_name is None)
     return await ask(
         call,
         agent=body.model,

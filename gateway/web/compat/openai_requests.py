@@ -246,6 +246,10 @@ def join_instructions(messages: Sequence[InputMessage], instructions: str | None
     return "\n\n".join(text for text in (instructions or "", *texts) if text)
 
 
+CONTINUE = "(continue)"
+"""The input of a request whose messages do not end with one of the user."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserInput(PartFiles):
     """The text of a turn, and its files."""
@@ -253,13 +257,18 @@ class UserInput(PartFiles):
     text: str
 
 
-def last_user_input(messages: Sequence[InputMessage], *, pointer: str, has_files: bool = False) -> UserInput:
+def last_user_input(
+    messages: Sequence[InputMessage], *, pointer: str, has_files: bool = False, continues: bool = False
+) -> UserInput:
     """Return the last user input with its files; raises HttpProblem when it is empty.
 
     System messages are instructions and no input. `pointer` is the field of the messages. `has_files`: files
-    are attached, so text may be empty.
+    are attached, so text may be empty. `continues`: messages that end with another role, such as those of an
+    agent whose answer is to be structured, are all history, and the input is the line CONTINUE.
     """
     now = last_user_messages(without_instructions(messages))
+    if continues and messages and not now:
+        return UserInput(text=CONTINUE)
     text = "\n\n".join(message.text for message in now if message.text)
     found = read_files(placed_parts(messages, now, pointer))
     if not now or not (has_files or found.count or any(message.text for message in now)):

@@ -176,11 +176,12 @@ async def _submit(call: ApiCall[ResponseCreate, NoContent]) -> SubmittedTurn:
     request = body.client_request()
     if continued := await resume(call, sent, agent=body.model, pointer=pointer, request=request):
         return continued
-    given = last_user_input(sent, pointer=pointer)
+    conversation = await _conversation(call)
+    given = last_user_input(sent, pointer=pointer, continues=conversation is None)
     return await ask(
         call,
         agent=body.model,
-        conversation=await _conversation(call),
+        conversation=conversation,
         text=given.text,
         files=[*given.files, *await uploaded_files(call, given.uploads)],
         pointer=pointer,

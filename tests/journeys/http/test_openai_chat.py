@@ -273,7 +273,7 @@ async def test_what_an_agent_cannot_do_is_refused(openai_gateway: OpenAIChatGate
         {"messages": [user("x")], "functions": [{"name": "f", "parameters": {}}]},
         {"messages": [user("x")], "n": 2},
         {"messages": []},
-        {"messages": [{"role": "assistant", "content": "x"}]},
+        {"messages": [{"role": "assistant", "content": "x"}], "extra_body": {"conversation": "named"}},
     ]
     for wrong in refused:
         with pytest.raises(openai.UnprocessableEntityError):

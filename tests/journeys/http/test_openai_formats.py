@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from api_server import ApiClient
 from openai_gateway import OpenAIGateway, openai_gateway
-from openai_server import ScriptedTurn, ToolCall
+from openai_server import ScriptedTurn, ToolCall, spoken
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -128,6 +128,30 @@ async def test_a_format_holds_across_the_clients_tools(formats: OpenAIGateway) -
         model="default", messages=said, tools=[TOOL], response_format=City
     )
     assert found.choices[0].message.parsed == City(name="Paris", people=2_100_000)
+
+
+MADE: Any = {"id": "toolu_1", "type": "function", "function": {"name": "census", "arguments": "{}"}}
+LOOKED: list[Any] = [
+    {"role": "user", "content": "which city?"},
+    {"role": "assistant", "content": None, "tool_calls": [MADE]},
+    {"role": "tool", "tool_call_id": "toolu_1", "content": "Paris"},
+]
+ANSWERED: Any = {"role": "assistant", "content": "It is Paris."}
+
+
+@pytest.mark.parametrize(
+    "sent", [[*LOOKED, ANSWERED], LOOKED, [{"role": "system", "content": "name a city"}]]
+)
+async def test_a_history_without_a_last_question_goes_on(formats: OpenAIGateway, sent: list[Any]) -> None:
+    """LangGraph asks so for the structured answer of its agent; a call may be another server's."""
+    found = await formats.client.chat.completions.parse(model="default", messages=sent, response_format=City)
+    assert found.choices[0].message.parsed == City(name="Paris", people=2_100_000)
+    roles = [role for role, _ in spoken(formats.model.bodies[-1])]
+    assert roles == [*(one["role"] for one in sent if one["role"] != "system"), "user"]
+    made = await formats.client.responses.create(model="default", input=[ANSWERED])
+    assert spoken(formats.model.bodies[-1])[1:] == [("assistant", "It is Paris."), ("user", "(continue)")]
+    with pytest.raises(openai.UnprocessableEntityError, match="the last message must be a user's"):
+        await formats.client.responses.create(model="default", input=[ANSWERED], previous_response_id=made.id)
 
 
 async def test_a_refusal_of_the_model_is_the_reason(formats: OpenAIGateway) -> None:
