@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -141,13 +142,26 @@ def _present_secret(vault: Vault, endpoint: Endpoint) -> str | None:
         return None
 
 
-async def rotate(connection: Connection, vault: Vault, account: str, id_or_name: str) -> EndpointWithSecret:
-    """Give an endpoint record a new secret, which is returned only once; raises RecordNotFound."""
+def _has_secret(vault: Vault, endpoint: Endpoint, text: str) -> bool:
+    """Return whether the endpoint signs with this secret now."""
+    present = _present_secret(vault, endpoint)
+    return present is not None and hmac.compare_digest(present.encode(), text.encode())
+
+
+async def rotate(
+    connection: Connection, vault: Vault, account: str, id_or_name: str, *, secret: str | None = None
+) -> EndpointWithSecret:
+    """Give an endpoint record a new secret, which is returned only once; raises RecordNotFound.
+
+    A chosen `secret` is not returned; the one that the endpoint has already changes nothing.
+    """
     endpoint = await get(connection, account, id_or_name, locked=True)
-    text = new_secret()
+    if secret is not None and _has_secret(vault, endpoint, secret):
+        return EndpointWithSecret(endpoint=endpoint, secret=None)
+    text = secret or new_secret()
     changed = with_rotated_secret(vault, endpoint, text)
     changed = await store.update_endpoint(connection, changed, before=endpoint)
-    return EndpointWithSecret(endpoint=changed, secret=text)
+    return EndpointWithSecret(endpoint=changed, secret=None if secret else text)
 
 
 async def get(connection: Connection, account: str, id_or_name: str, *, locked: bool = False) -> Endpoint:
@@ -202,7 +216,7 @@ async def sync_agent_webhook(
     if present.url != hook.url:
         check(hook.url)
     changed = replace(present, url=hook.url, events=hook.events)
-    if given is not None and _present_secret(vault, present) != given:
+    if given is not None and not _has_secret(vault, present, given):
         changed = with_rotated_secret(vault, changed, given)
     if is_given or changed != present:
         changed = replace(changed, disabled_at=None, disabled_why=None)

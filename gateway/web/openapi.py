@@ -182,15 +182,17 @@ def _request_body(route: ApiRoute, references: Any) -> dict[str, Any]:
     if route.request_model is not None:
         return {
             "required": not route.optional_body,
-            "content": {"application/json": {"schema": references[route.request_model, "validation"]}},
+            "content": {JSON_TYPE: {"schema": references[route.request_model, "validation"]}},
         }
     if route.form_model is not None:
         form = {"schema": references[route.form_model, "validation"]}
         return {"required": True, "content": {"multipart/form-data": form}}
     if route.raw and route.method in ("PUT", "POST", "PATCH"):
-        return {"content": {"application/octet-stream": {"schema": {}}}}
+        return {"content": {BYTES_TYPE: {"schema": {}}}}
     return {}
 
+
+JSON_TYPE, BYTES_TYPE = "application/json", "application/octet-stream"
 
 _IDEMPOTENCY = {
     "name": "Idempotency-Key",
@@ -204,8 +206,9 @@ _IDEMPOTENCY = {
 def _header_parameters(route: ApiRoute) -> list[dict[str, Any]]:
     """Return the headers that the route's handler reads itself, and the Idempotency-Key."""
     found = [
-        {"name": name, "in": "header", "required": True, "description": text, "schema": {"type": "string"}}
-        for name, text in route.required_headers.items()
+        {"name": name, "in": "header", "required": needed, "description": text, "schema": {"type": "string"}}
+        for needed, headers in ((True, route.required_headers), (False, route.optional_headers))
+        for name, text in headers.items()
     ]
     keeps_responses = not route.raw or route.form_model is not None
     if route.method == "POST" and isinstance(route.access, KeyAccess | AdminAccess) and keeps_responses:
@@ -242,9 +245,11 @@ def _responses(route: ApiRoute, references: Any) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if route.media_type is not None:
         is_text = route.media_type.startswith("text/")
+        if not is_text and route.media_type != JSON_TYPE:  # bytes; some generators read no other type of them
+            content[BYTES_TYPE] = {"schema": {}}
         content[route.media_type] = {"schema": {"type": "string"} if is_text else {}}
     if route.response_model is not None:
-        content["application/json"] = {"schema": references[route.response_model, "serialization"]}
+        content[JSON_TYPE] = {"schema": references[route.response_model, "serialization"]}
     if EVENT_STREAM in content:  # last, because some generators read only the first media type
         content[EVENT_STREAM] = content.pop(EVENT_STREAM)
     if content:

@@ -247,6 +247,8 @@ def _webhooks() -> tuple[ApiRoute, ...]:
             ADMIN,
             w.rotate_webhook,
             "rotate a webhook's secret",
+            request_model=w.WebhookRotate,
+            optional_body=True,
             response_model=with_secret,
         ),
     )

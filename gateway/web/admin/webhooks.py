@@ -57,6 +57,12 @@ class WebhookUpdate(RequestModel):
     ordered: bool | None = None
 
 
+class WebhookRotate(RequestModel):
+    """The body that rotates a secret; without `secret` the gateway makes the new one."""
+
+    secret: SecretField | None = None
+
+
 class WebhookEndpointResponse(ResponseModel):
     """An endpoint, without its secret."""
 
@@ -186,8 +192,10 @@ async def delete_webhook(call: ApiCall[NoContent, NoContent]) -> None:
         await store.delete_endpoint(connection, call.account, endpoint.id)
 
 
-async def rotate_webhook(call: ApiCall[NoContent, NoContent]) -> WebhookWithSecret:
+async def rotate_webhook(call: ApiCall[WebhookRotate, NoContent]) -> WebhookWithSecret:
     """Rotate an endpoint's secret; for a day, deliveries are signed with the old one too."""
+    vault, secret = call.context.records.vault, call.body.secret
+    chosen = secret.get_secret_value() if secret is not None else None
     async with call.context.database.begin() as connection:
-        secret = await webhooks.rotate(connection, call.context.records.vault, call.account, call.path["id"])
-    return _with_secret(secret)
+        rotated = await webhooks.rotate(connection, vault, call.account, call.path["id"], secret=chosen)
+    return _with_secret(rotated)

@@ -306,6 +306,7 @@ def _triggers() -> tuple[ApiRoute, ...]:
             "start a trigger's turn with a signed request (Standard Webhooks or X-Hub-Signature-256)",
             status=202,
             raw=True,
+            optional_headers=t.SIGNATURE_HEADERS,
             response_model=t.TriggerFired,
             error_responses={
                 401: "no such trigger signed the request",

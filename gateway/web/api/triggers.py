@@ -55,6 +55,15 @@ MAX_TRIGGERS = 1000
 SOURCE = "trigger"
 """The source of the keys of signed requests: the trigger and the request's id."""
 
+SIGNATURE_HEADERS = {
+    "webhook-id": "the request's id (Standard Webhooks)",
+    "webhook-timestamp": "its time in Unix seconds (Standard Webhooks)",
+    "webhook-signature": "`v1,` and the signature; several are separated by spaces (Standard Webhooks)",
+    "X-Hub-Signature-256": "`sha256=` and the signature, in place of the three headers above (GitHub)",
+    "X-GitHub-Delivery": "the request's id (GitHub)",
+}
+"""The headers of which a signed request has one kind, with their meaning."""
+
 Name = Annotated[StrictStr, Field(min_length=1, max_length=300)]
 SecretField = Annotated[SecretStr, Whsec]
 

@@ -115,13 +115,13 @@ def _is_no_stream(_body: Any) -> bool:
 class ApiRoute:
     """A route of the URL table. With `raw` the handler reads the body itself (files, platforms, streams).
 
-    `request_model` None means no body. `form_model` and `required_headers` document what the handler of a
-    raw route reads: the fields of a multipart form, and headers with their meaning. `status` is for handlers
-    that return a model or None. `media_type` documents responses that are not JSON. `streams` returns whether
-    a body asks for a stream. `error_responses` are further statuses, `empty_responses` further ones without a
-    body. `lenient` replaces characters that cannot be stored, for bodies with a program's or a model's
-    output. `body_bytes` raises the limit on the body's size. `versioned` resources have an ETag; the handlers
-    of their changes check the conditions.
+    `request_model` None means no body. `form_model`, `required_headers` and `optional_headers` document what
+    the handler of a raw route reads: the fields of a multipart form, and headers with their meaning. `status`
+    is for handlers that return a model or None. `media_type` documents responses that are not JSON. `streams`
+    returns whether a body asks for a stream. `error_responses` are further statuses, `empty_responses`
+    further ones without a body. `lenient` replaces characters that cannot be stored, for bodies with a
+    program's or a model's output. `body_bytes` raises the limit on the body's size. `versioned` resources
+    have an ETag; the handlers of their changes check the conditions.
     """
 
     method: str
@@ -132,6 +132,7 @@ class ApiRoute:
     request_model: type[BaseModel] | None = None
     form_model: type[BaseModel] | None = None
     required_headers: Mapping[str, str] = field(default_factory=dict)
+    optional_headers: Mapping[str, str] = field(default_factory=dict)
     query_model: type[BaseModel] = NoContent
     response_model: Any = None
     status: int = 200

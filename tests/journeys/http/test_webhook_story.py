@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -163,6 +164,21 @@ async def test_both_secrets_sign_after_a_rotation(
     for secret in (made["secret"], *(one["secret"] for one in rotated)):
         assert Webhook(secret).verify(request.body, request.headers)["type"] == "webhook.test"
     assert len(request.headers["webhook-signature"].split()) == 1 + rotations
+
+
+async def test_a_secret_can_be_chosen_when_it_is_rotated(
+    running: GatewayProcess, receiver: WebhookReceiver
+) -> None:
+    """It is not returned, the earlier one signs too, and the same one again changes nothing."""
+    made = await ask(running, "POST", "/accounts/me/webhooks", {"url": receiver.url})
+    chosen = {"secret": f"whsec_{base64.b64encode(bytes(range(32))).decode()}"}
+    for _ in range(2):
+        assert (await ask(running, "POST", f"/webhooks/{made['id']}/rotate", chosen))["secret"] is None
+    await ask(running, "POST", f"/webhooks/{made['id']}/test")
+    (request,) = await wait_for_requests(receiver, 1)
+    for secret in (made["secret"], chosen["secret"]):
+        assert Webhook(secret).verify(request.body, request.headers)["type"] == "webhook.test"
+    assert len(request.headers["webhook-signature"].split()) == 2
 
 
 async def test_five_earlier_secrets_sign_after_many_rotations(

@@ -143,7 +143,17 @@ def test_what_an_operation_returns_by_itself_comes_first() -> None:
     assert first == {
         ("application/json", "text/event-stream"),
         ("application/octet-stream", "application/json"),
+        ("application/octet-stream", "application/gzip"),
+        ("application/octet-stream", "*/*"),
     }
+
+
+def test_the_headers_that_sign_a_request_are_parameters() -> None:
+    """A trigger takes one of two forms of signature, so none of its headers is required."""
+    operation = DOCUMENT["paths"]["/triggers/{id}"]["post"]
+    found = {one["name"]: one["required"] for one in operation["parameters"] if one["in"] == "header"}
+    standard = ("webhook-id", "webhook-timestamp", "webhook-signature")
+    assert found == dict.fromkeys((*standard, "X-Hub-Signature-256", "X-GitHub-Delivery"), False)
 
 
 @pytest.mark.parametrize("name", ["TurnStatus", "JobStatus", "JobDetail", "Message"])
