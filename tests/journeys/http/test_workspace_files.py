@@ -62,6 +62,34 @@ async def test_a_file_goes_up_comes_down_and_goes(api: ApiServer) -> None:
     assert (await api.mine.call("GET", f"{FILES}/a/b/c.bin")).status == 404
 
 
+async def test_a_name_that_is_not_utf_8_is_shown_and_found(api: ApiServer, tmp_path: Path) -> None:
+    """The shown path opens, describes, renames and removes the file, and pages end."""
+    await put(api.mine, "first", b"x")
+    inner = await folder(api, tmp_path) / os.fsdecode(b"d\xe9")
+    inner.mkdir()
+    for name in (b"a\xe9.txt", b"a\xea.txt", b"b\xe9.txt", b"c%ff.txt"):
+        (inner / os.fsdecode(name)).write_bytes(name)
+    seen: list[str] = []
+    below, cursor = quote("d\N{REPLACEMENT CHARACTER}"), ""
+    while cursor is not None:
+        page = await api.mine.call("GET", f"{FILES}/{below}?limit=1&cursor={quote(cursor)}")
+        seen += [one["path"] for one in page.body["items"]]
+        assert len(seen) <= 4
+        cursor = page.body["next"]
+    marked = "d\N{REPLACEMENT CHARACTER}/{}\N{REPLACEMENT CHARACTER}.txt"
+    assert seen == [marked.format("a")] * 2 + [marked.format("b"), "d\N{REPLACEMENT CHARACTER}/c%ff.txt"]
+    assert await fetch(api.mine, "GET", f"{FILES}/{quote(seen[2])}") == (200, b"b\xe9.txt")
+    assert await fetch(api.mine, "GET", f"{FILES}/{quote(seen[3])}") == (200, b"c%ff.txt")
+    stated = await api.mine.call("GET", f"{FILES}:stat?path={quote(seen[2])}")
+    assert (stated.body["path"], stated.body["size"]) == (seen[2], 6)
+    refused = await api.mine.call("DELETE", f"{FILES}/{quote(seen[0])}")
+    assert (refused.status, "2 files are shown as" in refused.body["detail"]) == (409, True)
+    moved = await api.mine.call("POST", f"{FILES}:rename", {"path": seen[2], "to": "b.txt"})
+    assert (moved.status, moved.body["path"]) == (200, "b.txt")
+    assert (await api.mine.call("DELETE", f"{FILES}/{below}")).status == 204
+    assert sorted(one.name for one in (await folder(api, tmp_path)).iterdir()) == ["b.txt", "first"]
+
+
 async def test_a_file_of_any_name_is_listed_and_fetched(api: ApiServer, tmp_path: Path) -> None:
     """Whatever a sandbox calls its files, the listed path opens and removes each."""
     await put(api.mine, "first", b"x")

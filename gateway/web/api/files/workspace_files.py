@@ -17,6 +17,7 @@ from pydantic import Field, StrictStr
 from delivery.exhaustion import exhausted_resource
 from gateway.environments.quotas import quota_problem
 from gateway.web.api.files.ranges import content_response
+from gateway.web.api.files.shown_paths import from_cursor, shown, stored_path, to_cursor
 from gateway.web.http import request_body
 from gateway.web.http.auth import KeyAccess
 from gateway.web.http.context import WebContext
@@ -128,11 +129,17 @@ def plain_path(path: str, pointer: str) -> str:
         raise invalid_field(pointer, str(error)) from None
 
 
+async def existing_path(store: WorkspaceStore, space: str, path: str) -> str:
+    """Return the path of the file that a client means; raises HttpProblem if several are shown so."""
+    return await stored_path(path, lambda below: translate_errors(store.list_directory(space, below)))
+
+
 async def get_file(
     call: ApiCall[NoContent, WorkspaceFileQuery],
 ) -> web.Response | ListPage[WorkspaceFileResponse]:
     """Return a file's bytes, or the range of them that the request names, or a directory's entries."""
-    (store, space), path = await workspace_store(call), _path(call)
+    store, space = await workspace_store(call)
+    path = await existing_path(store, space, _path(call))
     most = call.context.limits.file_bytes
     try:
         content = await translate_errors(store.read(space, path, most + 1))
@@ -148,11 +155,13 @@ async def get_file(
 def _to_page(
     entries: Sequence[FileEntry], path: str, page: WorkspaceFileQuery
 ) -> ListPage[WorkspaceFileResponse]:
-    found = [one for one in entries if one.name > page.cursor]
+    cursor = from_cursor(page.cursor)
+    found = [one for one in entries if one.name > cursor]
     below = "" if path == "." else f"{path}/"
-    shown = [to_response(one, below + one.name) for one in found[: page.limit]]
+    listed = found[: page.limit]
     return ListPage[WorkspaceFileResponse](
-        items=shown, next=shown[-1].name if len(found) > page.limit else None
+        items=[to_response(one, below + one.name) for one in listed],
+        next=to_cursor(listed[-1].name) if len(found) > page.limit else None,
     )
 
 
@@ -160,18 +169,13 @@ def to_response(entry: FileEntry, path: str) -> WorkspaceFileResponse:
     """Return an entry in its public shape."""
     return WorkspaceFileResponse.model_validate(
         {
-            "name": _readable(entry.name),
-            "path": _readable(path),
+            "name": shown(entry.name),
+            "path": shown(path),
             "kind": entry.kind,
             "size": entry.size,
             "modified_at": entry.modified_at,
         }
     )
-
-
-def _readable(name: str) -> str:
-    """Return a name as text, with replacement characters for bytes that are not UTF-8."""
-    return name.encode("utf-8", "replace").decode()
 
 
 async def put_file(call: ApiCall[NoContent, NoContent]) -> web.Response:
@@ -208,7 +212,8 @@ async def check_quota(call: ApiCall[Any, Any], path: str, size: int) -> None:
 
 async def delete_file(call: ApiCall[NoContent, NoContent]) -> None:
     """Delete a file, if it is the version that the request names, or a directory with its contents."""
-    (store, space), path = await workspace_store(call), _path(call)
+    store, space = await workspace_store(call)
+    path = await existing_path(store, space, _path(call))
     async with _expected_version(call, store, space, path):
         await translate_errors(store.remove(space, path))
 

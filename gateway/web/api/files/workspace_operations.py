@@ -13,6 +13,7 @@ from gateway.web.api.files.workspace_files import (
     COLLECTION_PATH,
     WorkspaceFileResponse,
     check_quota,
+    existing_path,
     plain_path,
     to_response,
     translate_errors,
@@ -72,7 +73,8 @@ class WorkspaceSearchResponse(ResponseModel):
 
 async def stat_file(call: ApiCall[NoContent, WorkspacePathQuery]) -> WorkspaceFileResponse:
     """Return the entry of a path; a link is described itself."""
-    return await _describe(call, plain_path(call.query.path, "/path"))
+    store, space = await workspace_store(call)
+    return await _describe(call, await existing_path(store, space, plain_path(call.query.path, "/path")))
 
 
 async def _describe(call: ApiCall[Any, Any], path: str) -> WorkspaceFileResponse:
@@ -90,6 +92,7 @@ async def make_directory(call: ApiCall[WorkspaceMkdirRequest, NoContent]) -> Wor
 async def rename_file(call: ApiCall[WorkspaceMoveRequest, NoContent]) -> WorkspaceFileResponse:
     """Rename a file or directory; nothing is replaced."""
     (store, space), (path, target) = await workspace_store(call), _paths(call)
+    path = await existing_path(store, space, path)
     await translate_errors(store.rename(space, path, target))
     return await _describe(call, target)
 
@@ -97,6 +100,7 @@ async def rename_file(call: ApiCall[WorkspaceMoveRequest, NoContent]) -> Workspa
 async def copy_file(call: ApiCall[WorkspaceMoveRequest, NoContent]) -> WorkspaceFileResponse:
     """Copy a file or directory within the quotas; nothing is replaced."""
     (store, space), (path, target) = await workspace_store(call), _paths(call)
+    path = await existing_path(store, space, path)
     listed = await translate_errors(store.replica(space).list())
     size = sum(seen.size for name, seen in listed.items() if name == path or name.startswith(f"{path}/"))
     await check_quota(call, target, size)
