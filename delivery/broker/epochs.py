@@ -329,8 +329,11 @@ async def _run_once(
         epoch = format_epoch(stored.created, stored.bumps)
     else:
         async with database.begin() as connection:
+            now = await load_checkpoint(connection)
             epoch = await determine_epoch(connection, before, identity)
-            if before and epoch != stream.epoch and _fell_back(before, identity):
+            if now is not None and _is_another(now, identity):  # else another replica noticed it too
+                await outbox.publish_again(connection)
+            elif before and epoch != stream.epoch and _fell_back(before, identity):
                 await outbox.publish_again(connection, after_seq=identity.last_seq)
     stream.begin_epoch(epoch)
 

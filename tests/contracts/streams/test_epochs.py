@@ -7,11 +7,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import update
+
 from delivery.broker import epochs, jetstream_events
 from delivery.broker.connection import connect
 from delivery.broker.memory_events import MemoryEvents
 from delivery.broker.stream_config import LogUsage, StreamConfig, StreamIdentity
 from delivery.database.engine import Database
+from delivery.database.tables import streams
 from delivery.events import outbox
 from delivery.events.event import Event, EventType
 from delivery.events.relay import Relay
@@ -107,7 +110,10 @@ async def test_replicas_that_notice_the_same_loss_begin_one_epoch(database: Data
 
 
 async def test_readers_are_reset_when_the_stream_is_wiped_while_they_read(tmp_path: Path) -> None:
-    """A deleted stream is made again, begins an epoch, and its readers get what is written from then on."""
+    """A deleted stream is made again, begins an epoch, and its readers get what is written from then on.
+
+    What SQL has of the events before is published to it again.
+    """
     url = await migrated_sqlite(tmp_path / "gateway.db")
     database, layout, stop = Database(url), StreamConfig(max_bytes=500_000_000), asyncio.Event()
     async with AsyncExitStack() as stack:
@@ -119,6 +125,12 @@ async def test_readers_are_reset_when_the_stream_is_wiped_while_they_read(tmp_pa
         seq = await events.append(
             Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(1), expected=0, account="acc"
         )
+        async with database.begin() as connection:
+            await outbox.create_stream(connection, conversation="cnv_b", account="acc", agent="agt")
+            event = Event.now(EventType.JOB_STARTED, "cnv_b", {})
+            await outbox.record(connection, {"cnv_b": [event]})
+            await connection.execute(update(streams).values(relayed_n=1, last_seq=seq + 1))
+            assert not await outbox.list_backlogs(connection)
         watching = asyncio.create_task(epochs.run(database, nats_connection, layout, events, stop=stop))
         reader = frames(events, "cnv_a", after=0, account="acc")
         while not isinstance(await anext(reader), CaughtUp):
@@ -136,6 +148,9 @@ async def test_readers_are_reset_when_the_stream_is_wiped_while_they_read(tmp_pa
             given = await anext(reader)
         assert isinstance(given, Events)
         assert [item.seq for item in given.items] == [again]
+        async with database.read() as connection:
+            (backlog,) = await outbox.list_backlogs(connection)
+        assert (backlog.conversation, backlog.published_n, backlog.last_n) == ("cnv_b", 0, 1)
         stop.set()
         await watching
 
