@@ -206,7 +206,8 @@ class BackgroundJobState(StrEnum):
 class JobReport:
     """A job's state, its exit code once it is EXITED, and the last bytes of its output so far.
 
-    With `over_quota` the job runs and the workspace exceeds its quota: the caller must stop the job.
+    With `over_quota` the job runs and the workspace exceeds its quota: the caller must stop the job. With
+    `unrecorded` nothing recorded its exit code, because its supervisor is gone: the code is 137.
     """
 
     state: BackgroundJobState
@@ -214,3 +215,4 @@ class JobReport:
     output: bytes = b""
     truncated: bool = False
     over_quota: bool = False
+    unrecorded: bool = False

@@ -65,14 +65,20 @@ class JobSettlement:
         await self.settle(job, end)
 
     async def settle(self, job: Job, end: JobEnd) -> bool:
-        """Settle a job and queue its follow-up turn, once; returns False if it was settled before."""
+        """Settle a job and queue its follow-up turn, once; returns False if it was settled before.
+
+        A job that was never started has no follow-up turn: its call failed, or its turn did.
+        """
         if end.state is not JobState.LOST and not job.is_call:  # its sandbox can be asked
             await self._file_collector.collect_job(job)
             await self._environment_resolver.sync_job_files(job)
         async with self._transactions.begin("job.settle") as tx:
             if not await store.settle(tx.connection, job.id, end):
                 return False
-            await self._queue_follow_up(tx, job, end)
+            if end.reason == JobReason.NEVER_STARTED:  # its turn has reported what prevented it
+                tx.emit(_ended_event(job, end, CollectedFiles(), shown=None))
+            else:
+                await self._queue_follow_up(tx, job, end)
         return True
 
     async def _queue_follow_up(self, tx: Transaction, job: Job, end: JobEnd) -> None:
@@ -134,8 +140,13 @@ class JobSettlement:
             case sandbox_model.BackgroundJobState.EXITED:
                 stopping = job.stop_requested_at is not None
                 code = 137 if report.exit_code is None else report.exit_code
+                unrecorded = JobReason.END_UNRECORDED if report.unrecorded and not stopping else None
                 end = job_end(
-                    code, report.output, truncated=report.truncated, stopping=stopping, reason=job.reason
+                    code,
+                    report.output,
+                    truncated=report.truncated,
+                    stopping=stopping,
+                    reason=job.reason or unrecorded,
                 )
                 await self.settle(job, end)
             case sandbox_model.BackgroundJobState.RECREATED:

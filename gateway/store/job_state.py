@@ -53,6 +53,7 @@ class JobReason(StrEnum):
     SANDBOX_REMOVED = "sandbox_removed"
     SANDBOX_PROVIDER_REMOVED = "sandbox_provider_removed"
     NEVER_STARTED = "never_started"
+    END_UNRECORDED = "end_unrecorded"
     CALL_FAILED = "call_failed"
     CALL_STOPPED = "call_stopped"
     OUTCOME_UNKNOWN = "outcome_unknown"
@@ -69,6 +70,10 @@ REASON_TEXTS: Mapping[str, str] = {
         "sandbox_provider_removed: the gateway no longer has the provider of its sandbox"
     ),
     JobReason.NEVER_STARTED: "never_started: it was not started in time",
+    JobReason.END_UNRECORDED: (
+        "end_unrecorded: its processes are gone and nothing recorded how they ended, as after a kill from "
+        "outside, or when the gateway's data was restored from a copy of the time while it ran"
+    ),
     JobReason.CALL_FAILED: "the call failed",
     JobReason.CALL_STOPPED: "the call was cancelled; it may have had an effect",
     JobReason.OUTCOME_UNKNOWN: "outcome_unknown: the gateway ended while the call was in flight",

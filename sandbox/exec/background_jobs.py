@@ -156,7 +156,13 @@ def parse_report(answer: bytes) -> JobReport:
             return JobReport(state=state)
         code = int(words[1]) if state is BackgroundJobState.EXITED else None
         output = base64.b64decode(rest)
-        return JobReport(state=state, exit_code=code, output=output, truncated=words[2] == "yes")
+        return JobReport(
+            state=state,
+            exit_code=code,
+            output=output,
+            truncated=words[2] == "yes",
+            unrecorded=words[3:] == ["yes"],
+        )
     except (IndexError, ValueError, binascii.Error) as error:
         raise ProviderUnreachable(f"invalid job report from the sandbox: {head[:200]!r}") from error
 

@@ -295,6 +295,7 @@ async def test_a_job_whose_supervisor_is_killed_is_over(
     os.kill(json.loads(started.read_bytes())["pid"], signal.SIGKILL)
     report = await wait_for_job(sandbox, "job_1")
     assert (report.state, report.exit_code, report.output) == (BackgroundJobState.EXITED, 137, b"begun\n")
+    assert report.unrecorded
 
 
 async def test_a_job_of_an_earlier_boot_is_recreated(

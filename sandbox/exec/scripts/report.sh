@@ -17,10 +17,11 @@ elif [ "${told##* }" != "$(life)" ]; then
 else
   state=exited
   code=137
+  unrecorded=yes
 fi
 limit=262144
 read -r limit 2>/dev/null <"$d/limit"
 [ -e "$d/truncated" ] || [ "$(($(wc -c 2>/dev/null <"$d/log") + 0))" -gt "$limit" ] && truncated=yes
-echo "$state ${code:--} ${truncated:-no}"
+echo "$state ${code:--} ${truncated:-no} ${unrecorded:-no}"
 tail -c "$limit" "$d/log" 2>/dev/null | base64
 exit 0

@@ -105,7 +105,11 @@ class HostJobs:
         if self._read_started(directory)["boot"] != boot_id():
             return JobReport(state=BackgroundJobState.RECREATED, output=output, truncated=truncated)
         return JobReport(
-            state=BackgroundJobState.EXITED, exit_code=KILLED, output=output, truncated=truncated
+            state=BackgroundJobState.EXITED,
+            exit_code=KILLED,
+            output=output,
+            truncated=truncated,
+            unrecorded=True,
         )
 
     async def stop(self, job_id: str) -> None:

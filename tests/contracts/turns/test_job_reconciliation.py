@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
-from delivery.events.event import new_id
+from delivery.events import outbox
+from delivery.events.event import EventType, new_id
 from gateway.environments.job_replicas import JobReplicas
 from gateway.jobs.reconciler import ELSEWHERE_SECONDS, START_TIMEOUT, JobReconciler
 from gateway.store.conversations import conversations
@@ -127,6 +128,25 @@ async def test_the_time_runs_only_while_a_gateway_runs(database: Database, tmp_p
         assert await _state_of(harness, job) == (JobState.RUNNING, None)
     await ReconcilingProcess(harness).run_for(START_TIMEOUT + 1)
     assert await _state_of(harness, job) == (JobState.FAILED, "never_started")
+    async with harness.database.read() as connection:
+        assert await turns.next_turn(connection, turn.conversation) is None
+        (event,) = await outbox.list_of_type(connection, turn.id, EventType.JOB_FAILED)
+    assert event.data["reason"] == "never_started"
+
+
+async def test_an_end_that_nothing_recorded_has_a_reason(database: Database, tmp_path: Path) -> None:
+    """People read why there is an exit code 137, unless they stopped the job themselves."""
+    harness = await open_turn_worker(database, tmp_path)
+    turn = await harness.add_turn(running=True)
+    gone = JobReport(state=BackgroundJobState.EXITED, exit_code=137, unrecorded=True)
+    job, stopped = await _record_job(harness, turn), await _record_job(harness, turn)
+    await harness.settlement.apply_report(job, gone)
+    await harness.settlement.apply_report(replace(stopped, stop_requested_at=utc_now()), gone)
+    assert await _state_of(harness, job) == (JobState.FAILED, "end_unrecorded")
+    assert await _state_of(harness, stopped) == (JobState.STOPPED, None)
+    async with harness.database.read() as connection:
+        inputs = [one.input for one in await turns.list_open(connection, turn.conversation)]
+    assert any("failed, end_unrecorded: its processes are gone" in text for text in inputs)
 
 
 async def test_a_started_job_that_its_sandbox_lost_is_not_called_unstarted(
