@@ -41,6 +41,9 @@ MAX_COMMAND_LENGTH = 1000
 """The characters of a command that are shown after its approval was decided."""
 
 
+_LITERAL = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_~|<>[]!&:"})
+"""The characters that are markup within a line, or make a link of a URL, each behind a backslash."""
+
 MAX_BUTTONS = 5
 """The choices of a question that have buttons; more have numbers only."""
 
@@ -53,7 +56,8 @@ def _render_message(event: Event) -> Part | None:
         return None
     message = event.data.get("message")
     reply_to = event.data.get("reply_to")
-    author = f"**{event.data.get('author')}:** " if event.data.get("role") == "operator" else ""
+    is_operator = event.data.get("role") == "operator"
+    author = f"**{_as_text(event.data.get('author'))}:** " if is_operator else ""
     return Part(
         text=f"{author}{event.data['text']}",
         message=message if isinstance(message, str) else None,
@@ -119,21 +123,28 @@ def _render_person_question(event: Event) -> Part:
     return Part(text="\n\n".join(part for part in parts if part), buttons=buttons)
 
 
+def _person_of(event: Event) -> str:
+    """Return who decided or answered, as CommonMark that shows the name as it is: people choose theirs."""
+    return _as_text(event.data.get("name") or event.data.get("by") or "an unknown person")
+
+
+def _as_text(name: object) -> str:
+    return " ".join(str(name).split()).translate(_LITERAL)
+
+
 def _render_answer(event: Event) -> Part:
-    by = event.data.get("name") or event.data.get("by") or "an unknown person"
     answer = str(event.data.get("answer") or event.data.get("comment") or "")[:MAX_COMMAND_LENGTH]
     said = "Not answered" if event.data.get("declined") else "Answered"
     block = f"\n\n{code_block(answer)}" if answer else ""
     question = close_fence(str(event.data["question"])[:MAX_COMMAND_LENGTH])
-    return Part(text=f"{question}\n\n{said} by {by}.{block}")
+    return Part(text=f"{question}\n\n{said} by {_person_of(event)}.{block}")
 
 
 def _render_decision(event: Event) -> Part:
     decision = "Approved" if event.data["decision"] == "approve" else "Denied"
-    decided_by = event.data.get("name") or event.data.get("by") or "an unknown person"
     comment = f"\n\n{event.data['comment']}" if event.data.get("comment") else ""
     command = code_block(str(event.data["command"])[:MAX_COMMAND_LENGTH])
-    return Part(text=f"{decision} by {decided_by}:\n\n{command}{comment}")
+    return Part(text=f"{decision} by {_person_of(event)}:\n\n{command}{comment}")
 
 
 def _render_expired(event: Event) -> Part:
