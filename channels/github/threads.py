@@ -12,8 +12,8 @@ from channels.message import Address
 REACTIONS = emoji_named("+1 -1 laugh hooray confused heart rocket eyes")
 """GitHub's names of the emoji that it has."""
 
-ESCAPES = {"<": "&lt;", "@": "@&#8203;"}
-"""What replaces the characters that would begin HTML, or mention a person."""
+ESCAPES = {"<": "&lt;", "@": "@&#8203;", "&": "&amp;"}
+"""What replaces the characters that would begin HTML, mention a person, or begin an entity for `@`."""
 
 
 SUFFIX = r"\[bot\]"

@@ -25,7 +25,7 @@ FOREIGN: dict[str, str] = {
     "channels/discord/send/markup.py": "_SMALL_HEADING _DELIMITER _IMAGE _SPECIAL",
     "channels/discord/settings.py": "_TOKEN",
     "channels/discord/text.py": "_PROMPT",
-    "channels/github/send/markup.py": "_AUTOLINK _MENTION",
+    "channels/github/send/markup.py": "_ESCAPED",
     "channels/inbox/code.py": "_FENCE _RUN",
     "channels/inbox/updates.py": "find_mention",
     "channels/commonmark/bare_urls.py": "_REST",
