@@ -1,7 +1,8 @@
 """Render CommonMark for Discord, whose own markdown is close enough to keep most of it.
 
 Tables, which Discord lacks, become code blocks; headings below the third level become bold; images become
-links. Code fences stay unchanged. The text is read once, line by line.
+links. `||`, which would hide what is between two of them, is escaped. Code stays unchanged. The text is read
+once, line by line.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from channels.inbox.code import fenced_lines
+from channels.inbox.code import fenced_lines, map_prose
 
 _SMALL_HEADING = re.compile(r"^ {0,3}#{4,6}[ \t]+(\S[^ \t\n]*+(?:[ \t]++(?!#*+[ \t]*+$)[^ \t\n]++)*)")
 _DELIMITER = re.compile(r"^ {0,3}[|:-][-:| \t]*$")
@@ -58,4 +59,4 @@ def _render_line(line: str) -> str:
     heading = _SMALL_HEADING.match(line)
     if heading:
         return heading[1] if "*" in heading[1] else f"**{heading[1]}**"
-    return _IMAGE.sub(r"\1", line)
+    return map_prose(_IMAGE.sub(r"\1", line), lambda prose: prose.replace("||", r"\|\|"))

@@ -375,6 +375,20 @@ def test_the_end_of_a_small_heading(line: str, shown: str) -> None:
     assert markup.render(line) == shown
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("make || echo failed || exit 1", r"make \|\| echo failed \|\| exit 1"),
+        ("- `a || b` or a || b || c", r"- `a || b` or a \|\| b \|\| c"),
+        ("```\na || b || c\n```", "```\na || b || c\n```"),
+        ("| a || b |\n|---|---|---|", "```\n| a || b |\n|---|---|---|\n```"),
+    ],
+)
+def test_nothing_is_hidden_as_a_spoiler(text: str, shown: str) -> None:
+    """Discord hides what is between two `||` until it is pressed; CommonMark has no such marks."""
+    assert markup.render(text) == shown
+
+
 def test_rendering_is_linear() -> None:
     """Hostile text costs no more than its length."""
     for unit in ("| a ", "[", "![", "```\n", "#### a\n", "|-\n|"):
