@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pydantic import ValidationError
 
 from channels.inbox.commands import as_command
-from channels.inbox.text import append_forwarded, clean, insert_links
+from channels.inbox.text import append_forwarded, clean, insert_links, mapping
 from channels.message import (
     Address,
     Author,
@@ -47,9 +47,7 @@ def update_id_of(update: object) -> int | None:
 
 def album_of(update: object) -> str | None:
     """Return the id of the album an update belongs to; each picture is an update of its own."""
-    message = update.get("message") if isinstance(update, dict) else None
-    album = message.get("media_group_id") if isinstance(message, dict) else None
-    room = room_of(update)
+    album, room = mapping(mapping(update).get("message")).get("media_group_id"), room_of(update)
     if room is None or not isinstance(album, str) or not _ALBUM.fullmatch(album):
         return None
     return f"{room}:{album}"
@@ -57,9 +55,7 @@ def album_of(update: object) -> str | None:
 
 def room_of(update: object) -> int | None:
     """Return the id of the room a message is in."""
-    message = update.get("message") if isinstance(update, dict) else None
-    chat = message.get("chat") if isinstance(message, dict) else None
-    room = chat.get("id") if isinstance(chat, dict) else None
+    room = mapping(mapping(mapping(update).get("message")).get("chat")).get("id")
     return room if isinstance(room, int) else None
 
 
@@ -99,19 +95,19 @@ def decode_album(updates: Sequence[object], *, channel: str, bot: Bot) -> Update
     )
 
 
-def find_unknown_chain(update: object) -> str | None:
-    """Return the thread of a reply that names neither the first message of its chain nor a topic.
+def find_chain(update: object) -> tuple[int, bool]:
+    """Return the first message of a message's chain of replies, and whether the update shows what that is.
 
-    It is a comment if that message is a channel's post, which only the group's channel makes likely.
+    A reply to a reply does not. It is a comment if the first message is a channel's post.
     """
     parsed = payloads.Update.model_validate(update)
     press = parsed.callback_query
     message = parsed.message or parsed.edited_message or (press.message if press else None)
-    if message is None or message.is_topic_message or message.message_thread_id is None:
-        return None
+    if message is None or message.message_thread_id is None:
+        return (message.message_id if message else 0), True
     replied = message.reply_to_message
-    is_first = replied is not None and replied.message_id == message.message_thread_id
-    return None if is_first else f"{COMMENTS}{message.message_thread_id}"
+    is_shown = replied is not None and replied.message_id == message.message_thread_id
+    return message.message_thread_id, is_shown
 
 
 def _press(press: payloads.CallbackQuery, *, key: str, channel: str) -> ButtonPress | IgnoredUpdate:

@@ -12,10 +12,10 @@ from channels.errors import ChannelError
 from channels.message import ButtonPress, Command, IgnoredUpdate, Message, RoomKind, Update
 from channels.receiving.bounded_dict import BoundedDict
 from channels.telegram.api import Api
-from channels.telegram.payloads import Bot
+from channels.telegram.payloads import COMMENTS, Bot
 from channels.telegram.receive import codec
 
-MAX_GROUPS = 10_000
+MAX_REMEMBERED = 10_000
 TIMEOUT_SECONDS = 5.0
 RECHECK_SECONDS = 600.0
 """Seconds for which it is remembered whether a group has a channel."""
@@ -25,23 +25,31 @@ log = structlog.get_logger(__name__)
 
 
 class Decoder:
-    """Decodes the updates of one bot."""
+    """Decodes the updates of one bot.
+
+    `_talks` are chains of replies that are no comments: their first messages were received or shown.
+    """
 
     def __init__(self, api: Api, *, channel: str, bot: Bot) -> None:
         self._api = api
         self._channel = channel
         self._bot = bot
-        self._has_channel = BoundedDict[str, tuple[float, bool]](MAX_GROUPS)
+        self._has_channel = BoundedDict[str, tuple[float, bool]](MAX_REMEMBERED)
+        self._talks = BoundedDict[str, None](MAX_REMEMBERED)
 
     async def decode(self, updates: Sequence[object]) -> Update | IgnoredUpdate:
         """Decode one update, or those of an album; a chain is no thread while Telegram cannot be asked."""
         decoded = codec.decode_album(updates, channel=self._channel, bot=self._bot)
         if not isinstance(decoded, Message | Command | ButtonPress) or decoded.room is RoomKind.DIRECT:
             return decoded
-        thread = None if decoded.address.thread else codec.find_unknown_chain(updates[0])
-        if thread is None or not await self._is_discussion(decoded.address.room):
+        first, is_shown = codec.find_chain(updates[0])
+        chain = f"{decoded.address.room}/{first}"
+        if is_shown and not decoded.address.thread:
+            self._talks[chain] = None
+        is_placed = decoded.address.thread or chain in self._talks
+        if is_placed or not await self._is_discussion(decoded.address.room):
             return decoded
-        return replace(decoded, address=replace(decoded.address, thread=thread))
+        return replace(decoded, address=replace(decoded.address, thread=f"{COMMENTS}{first}"))
 
     async def _is_discussion(self, room: str) -> bool:
         """Return whether a group discusses a channel's posts (`linked_chat_id` of getChat)."""

@@ -69,6 +69,24 @@ async def test_an_unknown_root_is_looked_up_once(simulator: Simulator, telegram:
     assert sum(method == "getChat" for method, _ in simulator.calls) == 2
 
 
+async def test_a_talk_in_the_group_goes_on_as_one_conversation(
+    simulator: Simulator, telegram: Connection
+) -> None:
+    """Its beginning was received, so replies to replies there are no comments, nor are presses of buttons."""
+    recorder, buttons = UpdateRecorder(), (Button(label="Yes", data="yes"),)
+    room = Address(channel="chn_contract", room=str(GROUP))
+    async with receiving(telegram, recorder):
+        numbers = [await simulator.say(GROUP, "@dovecote_bot a", user=7)]
+        for count, words in enumerate(("b", "c"), start=1):
+            await recorder.wait(count)
+            reply = Reply(text=words, key=words, buttons=buttons, reply_to=str(numbers[-1]))
+            numbers.append(int((await telegram.sender.send(room, reply)).platform_id))
+            numbers.append(await simulator.say(GROUP, words, user=7, reply_to=numbers[-1]))
+        await simulator.press(GROUP, numbers[-2], "yes", user=7)
+        updates = await recorder.wait(4)
+    assert [one.address for one in updates if isinstance(one, Message | ButtonPress)] == [room] * 4
+
+
 async def test_a_group_that_cannot_be_asked_about_holds_no_update(
     simulator: Simulator, telegram: Connection
 ) -> None:
