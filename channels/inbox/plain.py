@@ -73,7 +73,7 @@ def _inline(inline: Inline) -> str:
         case StyledText():
             return "".join(map(_inline, inline.children))
         case Link():
-            label = "".join(map(_inline, inline.children))
-            return label if label in {"", inline.url} else f"{label} ({inline.url})"
+            label, url = "".join(map(_inline, inline.children)), inline.url.removeprefix("mailto:")
+            return f"{label} ({url})" if label.rstrip("/") not in {"", url.rstrip("/")} else url
         case InlineImage():
             return f"{inline.alt} ({inline.url})" if inline.alt else inline.url
