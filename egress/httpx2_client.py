@@ -18,6 +18,7 @@ import httpcore2
 import httpx2
 
 from egress.guard import EgressGuard
+from egress.json_values import MAX_ANSWER_VALUES, JsonValues
 from egress.policy import EgressRefused, refusal
 from egress.urls import Origin
 
@@ -101,7 +102,10 @@ def _report_nothing(_reason: str) -> None:
 
 
 class BoundedStream(httpx2.AsyncByteStream):
-    """The body of an answer; reading beyond the limit is reported and raises httpx2.ReadError."""
+    """The body of an answer; reading beyond the limits is reported and raises httpx2.ReadError.
+
+    `limit` is of its bytes; of JSON values it may have `MAX_ANSWER_VALUES`.
+    """
 
     def __init__(self, inner: httpx2.AsyncByteStream, limit: int, report: Report = _report_nothing) -> None:
         self._inner = inner
@@ -109,14 +113,18 @@ class BoundedStream(httpx2.AsyncByteStream):
         self._report = report
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        received = 0
+        received, values = 0, JsonValues()
         async for chunk in self._inner:
             received += len(chunk)
             if received > self._limit:
-                reason = f"the answer is longer than {self._limit} bytes"
-                self._report(reason)
-                raise httpx2.ReadError(reason)
+                raise self._too_long(f"the answer is longer than {self._limit} bytes")
+            if values.add(chunk) > MAX_ANSWER_VALUES:
+                raise self._too_long(f"the answer has more than {MAX_ANSWER_VALUES} JSON values")
             yield chunk
+
+    def _too_long(self, reason: str) -> httpx2.ReadError:
+        self._report(reason)
+        return httpx2.ReadError(reason)
 
     async def aclose(self) -> None:
         """Close the connection of the answer."""

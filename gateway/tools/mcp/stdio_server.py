@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from egress.json_values import MAX_ANSWER_VALUES, has_more_values
 from gateway.records.tools.mcp_servers import McpServerConfig
 from gateway.tools.mcp.results import MAX_ERROR, MAX_TOOLS, list_tools
 from gateway.tools.mcp.server import (
@@ -298,6 +299,10 @@ def _parse(done: ExecResult, timeout: float) -> _Exchange:
         raise McpUnavailable(
             f"the MCP server ended without an answer: {said or 'it wrote no error'}",
             may_have_run=done.exit_code != _NOT_SENT,
+        )
+    if has_more_values(done.stdout, MAX_ANSWER_VALUES):
+        raise McpUnavailable(
+            f"the MCP server's answer has more than {MAX_ANSWER_VALUES} JSON values", may_have_run=True
         )
     try:
         begun, *rest = (json.loads(line) for line in done.stdout.splitlines())

@@ -24,7 +24,7 @@ from turn_worker import TurnWorkerHarness, add_sandbox_record, open_turn_worker
 
 SECRET = "a-canary-of-a-bearer-token"
 LOOPBACK = "127.0.0.0/8"
-ENDLESS = "data: " + "x" * 5_000_000
+ENDLESS, MANY = "data: " + "x" * 5_000_000, "[" + "1," * 100_000 + "1]"
 
 
 @pytest.fixture
@@ -163,6 +163,7 @@ async def test_a_call_without_an_answer_ends_with_its_time(
         (web.Response(text="<html>", content_type="text/html"), True, ""),
         (web.Response(text="data: {half\n\n", content_type="text/event-stream"), True, ""),
         (web.Response(text=ENDLESS, content_type="text/event-stream"), True, "longer than 4194304 bytes"),
+        (web.Response(text=MANY, content_type="application/json"), True, "100000 JSON values"),
         (web.Response(status=403), False, "status 403"),
         (web.Response(status=429), False, "status 429"),
     ],
