@@ -52,6 +52,7 @@ from gateway.web.stream.frames import encode_json
 from gateway.web.stream.readers import KEY_REVOKED, READERS, SCOPES_REDUCED, StreamReader
 from gateway.web.stream.send_buffer import SLOW_AFTER_SECONDS
 from gateway.web.stream.turn_events import (
+    HEARTBEAT_SECONDS,
     TurnEnded,
     TurnEvent,
     TurnEventReader,
@@ -215,7 +216,11 @@ async def _last_position(call: ApiCall[Any, Any], conversation: str | None) -> i
 
 @asynccontextmanager
 async def open_events(
-    call: ApiCall[Any, Any], events: AsyncGenerator[Item, None], *, turn: str
+    call: ApiCall[Any, Any],
+    events: AsyncGenerator[Item, None],
+    *,
+    turn: str,
+    interval: float = HEARTBEAT_SECONDS,
 ) -> AsyncGenerator[AsyncGenerator[Item | None, None]]:
     """Yield the events of a turn while the key is valid and the gateway runs; None is a heartbeat.
 
@@ -224,7 +229,7 @@ async def open_events(
     """
     with call.request.app[READERS].register(call.principal, scope=call.request[KEY_ACCESS].scope) as reader:
         async with (
-            aclosing(with_heartbeat(events, reader.closed)) as received,
+            aclosing(with_heartbeat(events, reader.closed, interval=interval)) as received,
             aclosing(_while_permitted(call, received, turn, reader)) as permitted,
         ):
             yield permitted

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 from aiohttp import web
@@ -11,9 +13,11 @@ from gateway.agents.port import CUT_NOTICES
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
 from gateway.store.turns.turns import Turn
+from gateway.web.api import turns
 from gateway.web.compat import openai_ids
 from gateway.web.compat.ask import (
     STREAM_INTERRUPTED,
+    ClientGone,
     CompletionUsage,
     SseWriter,
     SubmittedTurn,
@@ -35,6 +39,7 @@ from gateway.web.compat.request_identity import mark_answered
 from gateway.web.http.problems import HttpProblem, openai_error
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
 from gateway.web.stream.turn_events import (
+    HEARTBEAT_SECONDS,
     MESSAGE_SEPARATOR,
     ApprovalNeeded,
     ClientToolCalled,
@@ -44,6 +49,8 @@ from gateway.web.stream.turn_events import (
 )
 
 OWNER = "dovecote"
+CHECK_SECONDS = 1.0
+"""Seconds between the comments of a stream with `cancel_on_disconnect`, which show that a client has gone."""
 
 
 class ModelResponse(ResponseModel):
@@ -224,9 +231,15 @@ async def _stream(
     has_format = body.client_request().output_format is not None
 
     async def tell(sent: SseWriter) -> None:
+        async with cancelled_when_gone(call, submitted.turn, wanted=body.cancel_on_disconnect):
+            await write(sent)
+
+    async def write(sent: SseWriter) -> None:
         chunks = _ChunkWriter(sent, submitted, shows_approvals=not has_format)
         await chunks.send({"role": "assistant", "content": ""})
-        async with open_events(call, turn_events(call, submitted), turn=submitted.turn) as events:
+        interval = CHECK_SECONDS if body.cancel_on_disconnect else HEARTBEAT_SECONDS
+        received = turn_events(call, submitted)
+        async with open_events(call, received, turn=submitted.turn, interval=interval) as events:
             end = await chunks.write_events(events)
         if end is None:
             raise submitted.problem(503, STREAM_INTERRUPTED)
@@ -238,6 +251,21 @@ async def _stream(
         await mark_answered(call, submitted.identity, submitted.turn)
 
     return await stream_sse(call.request, tell, render_error)
+
+
+@asynccontextmanager
+async def cancelled_when_gone(call: ApiCall[Any, Any], turn: str, *, wanted: bool) -> AsyncIterator[None]:
+    """Cancel the turn, if `wanted`, when its client goes while the block writes; raises ClientGone.
+
+    Chat clients end the connection when a person presses *Stop*. Without the option the turn goes on, so that
+    a client whose connection breaks loses no result.
+    """
+    try:
+        yield
+    except ClientGone:
+        if wanted:
+            await turns.cancel_turn(replace(call, path={"id": turn}))
+        raise
 
 
 def render_error(problem: HttpProblem) -> dict[str, Any]:

@@ -134,12 +134,13 @@ class ChatCompletionCreate(ToolRequest):
     """A chat completion request; `model` is the agent's name.
 
     `conversation` is an extension: an id or a name of the caller's, in which the agent remembers. Without it
-    each request is a new conversation, whose history are its earlier messages.
+    each request is a new conversation, whose history are its earlier messages. So is `cancel_on_disconnect`.
     """
 
     model: Name
     messages: InputMessages
     stream: StrictBool | None = False
+    cancel_on_disconnect: StrictBool = False
     stream_options: StreamOptions | None = None
     conversation: Name | None = None
     n: Annotated[StrictInt, Field(ge=1, le=1)] | None = 1
@@ -179,6 +180,7 @@ class ResponseCreate(ToolRequest):
     previous_response_id: Annotated[StrictStr, Field(min_length=1, max_length=60)] | None = None
     conversation: Name | ConversationReference | None = None
     stream: StrictBool | None = False
+    cancel_on_disconnect: StrictBool = False
     background: StrictBool | None = False
     metadata: Metadata | None = None
     text: TextOptions | None = None

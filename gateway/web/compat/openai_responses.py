@@ -34,7 +34,12 @@ from gateway.web.compat.ask import (
     turn_events,
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, delete_part, until_client_calls
-from gateway.web.compat.openai_chat import finish_reason, render_error
+from gateway.web.compat.openai_chat import (
+    CHECK_SECONDS,
+    cancelled_when_gone,
+    finish_reason,
+    render_error,
+)
 from gateway.web.compat.openai_files import uploaded_files
 from gateway.web.compat.openai_items import ResponseEncoder, load_part, user_item, with_referenced
 from gateway.web.compat.openai_messages import LenientRequest
@@ -47,7 +52,7 @@ from gateway.web.compat.openai_requests import (
 from gateway.web.compat.request_identity import mark_answered
 from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
-from gateway.web.stream.turn_events import TurnDelayed, TurnEnded
+from gateway.web.stream.turn_events import HEARTBEAT_SECONDS, TurnDelayed, TurnEnded
 
 TURN_FAILED = "invalid_prompt"
 """The code of a failed response. It is the one of OpenAI's after which no client repeats the request."""
@@ -160,7 +165,8 @@ async def create_response(call: ApiCall[ResponseCreate, NoContent]) -> ResponseO
     """Start a turn; return its answer, a stream of it, or immediately when it runs in the background."""
     asked, echo = await _submit(call), call.body.client_request().echo_after(())
     if call.body.stream:
-        return await _stream(call, asked, turn_events(call, asked), after=0, echo=echo)
+        cancels = call.body.cancel_on_disconnect and not call.body.background
+        return await _stream(call, asked, turn_events(call, asked), after=0, echo=echo, cancels=cancels)
     if not call.body.background:
         await collect_answer(call, asked, lambda _received: None)
     shown = await _to_response(call, await _response_of(call, asked), echo)
@@ -346,13 +352,19 @@ async def _stream(
     *,
     after: int,
     echo: Mapping[str, Any] | None = None,
+    cancels: bool = False,
 ) -> web.StreamResponse:
     started = await _to_response(call, await _response_of(call, submitted), echo)
     blank: dict[str, Any] = {"output": [], "usage": None, "error": None, "status": "in_progress"}
     encoder = ResponseEncoder(started.model_copy(update=blank).model_dump())
 
     async def tell(sent: SseWriter) -> None:
-        async with open_events(call, events, turn=submitted.turn) as received:
+        async with cancelled_when_gone(call, submitted.turn, wanted=cancels):
+            await write(sent)
+
+    async def write(sent: SseWriter) -> None:
+        interval = CHECK_SECONDS if cancels else HEARTBEAT_SECONDS
+        async with open_events(call, events, turn=submitted.turn, interval=interval) as received:
             end = await _write_events(sent, encoder, received, after=after)
         if end is None:
             raise submitted.problem(503, STREAM_INTERRUPTED)

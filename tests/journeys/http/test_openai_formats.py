@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -201,6 +202,33 @@ async def test_an_agent_without_a_language_model_has_no_formats(formats: OpenAIG
             model="plain", messages=[{"role": "user", "content": "!date"}], response_format=City
         )
     assert caught.value.status_code == 424
+
+
+async def test_a_client_that_stops_reading_can_cancel_the_turn(formats: OpenAIGateway) -> None:
+    """Programs with a Stop button close the stream; without the option a turn goes on."""
+    async with aiohttp.ClientSession() as session:
+        mine = ApiClient(session=session, url=formats.process.url, key=formats.process.key)
+        shell = {"name": "sleeper", "config": {"model": "builtin:shell"}}
+        assert (await mine.call("POST", "/accounts/me/agents", shell)).status == 201
+        stream = await formats.client.chat.completions.create(
+            model="sleeper",
+            messages=[{"role": "user", "content": "!sleep 50"}],
+            stream=True,
+            extra_body={"cancel_on_disconnect": True},
+        )
+        first = await anext(aiter(stream))
+        response = await formats.client.responses.create(
+            model="sleeper", input="!sleep 50", stream=True, extra_body={"cancel_on_disconnect": True}
+        )
+        created = await anext(aiter(response))
+        assert created.type == "response.created"
+        await stream.close()
+        await response.close()
+        async with asyncio.timeout(30):
+            for turn in (first.id, created.response.id):
+                path = f"/status/{turn}"
+                while (await mine.call("GET", path)).body["state"] != "cancelled":  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize(
