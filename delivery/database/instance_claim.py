@@ -16,10 +16,10 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import structlog
-from sqlalchemy import column, func, select, table, text
+from sqlalchemy import column, event, func, select, table, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
@@ -61,11 +61,34 @@ class ServerUnavailable(OSError):
     is_outage: ClassVar[bool] = True
 
 
-class SessionsPooled(Exception):
+class DatabaseUnsuitable(Exception):
+    """A gateway cannot run on this database as it is set up; `remedy` says what to change."""
+
+    remedy: ClassVar[str]
+
+
+class SessionsPooled(DatabaseUnsuitable):
     """A pooler gives several connections one session of the server, so no process can hold a lock."""
+
+    remedy: ClassVar[str] = (
+        "Locks of the gateway would stay behind, and another gateway would have them too. Set the pool mode "
+        "of PgBouncer to session for this database, or name the server itself"
+    )
 
     def __init__(self) -> None:
         super().__init__("a pooler gives several connections the same session of PostgreSQL")
+
+
+class EncodingUnsuitable(DatabaseUnsuitable):
+    """The encoding of a database cannot store all characters."""
+
+    remedy: ClassVar[str] = (
+        "Create one with ENCODING 'UTF8' and TEMPLATE template0, such as with `createdb --encoding=UTF8 "
+        "--template=template0`, and move the rows of this one with pg_dump if it has any"
+    )
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__(f"the encoding of the database is {encoding}, which cannot store every message")
 
 
 class _Claim(Protocol):
@@ -73,7 +96,7 @@ class _Claim(Protocol):
 
     @abstractmethod
     async def check(self) -> None:
-        """Raise SessionsPooled if the claim would be that of other connections too."""
+        """Raise SessionsPooled if the claim would be that of other connections too, or EncodingUnsuitable."""
 
     @abstractmethod
     async def acquire(self) -> bool:
@@ -95,7 +118,8 @@ async def claim_database(
     """Claim a database until the block ends, with `shared` beside others that also claim it shared.
 
     `owner` names this process to an operator. Waits `patience` seconds for a process that is just ending,
-    then raises DatabaseClaimed. Raises SessionsPooled at once behind PgBouncer in the mode `transaction`.
+    then raises DatabaseClaimed. Raises SessionsPooled at once behind PgBouncer in the mode `transaction`,
+    and EncodingUnsuitable for a database of PostgreSQL that is not in UTF-8.
     """
     url = make_url(database_url)
     claim = _SqliteClaim(url) if url.get_backend_name() == "sqlite" else _PostgresClaim(url, shared, owner)
@@ -135,6 +159,13 @@ async def _keep(claim: _Claim, stop: asyncio.Event) -> None:
                 )
 
 
+def _require_utf8(adapted: Any, _record: object) -> None:
+    """Raise EncodingUnsuitable if a new connection leads to a database that is not in UTF-8."""
+    encoding = adapted.driver_connection.info.parameter_status("server_encoding")
+    if encoding not in (None, "UTF8"):
+        raise EncodingUnsuitable(encoding)
+
+
 class _PostgresClaim(_Claim):
     """An advisory lock, held by a session of its own."""
 
@@ -145,6 +176,8 @@ class _PostgresClaim(_Claim):
             isolation_level="AUTOCOMMIT",
             hide_parameters=True,
         )
+        # Before the dialect's own statements, which fail on answers in SQL_ASCII.
+        event.listen(self._engine.sync_engine, "connect", _require_utf8, insert=True)
         lock = func.pg_try_advisory_lock_shared if shared else func.pg_try_advisory_lock
         self._try_lock = select(lock(*_LOCK))
         self._owner = owner

@@ -56,9 +56,17 @@ PRIVILEGE_REMEDY = (
 )
 
 
-def lacks_privilege(error: BaseException) -> bool:
-    """Return whether PostgreSQL does not let its user do what a statement does."""
-    return getattr(getattr(error, "orig", error), "sqlstate", None) == _INSUFFICIENT_PRIVILEGE
+_READ_ONLY = "25006"
+_READ_ONLY_REMEDY = (
+    "name the primary if this is a standby (target_session_attrs=read-write chooses it among several hosts), "
+    "or turn default_transaction_read_only off for the database or its user"
+)
+_REMEDIES = {_INSUFFICIENT_PRIVILEGE: PRIVILEGE_REMEDY, _READ_ONLY: _READ_ONLY_REMEDY}
+
+
+def refusal_remedy(error: BaseException) -> str | None:
+    """Return what to do if PostgreSQL does not let its user do what a statement does; None: it does."""
+    return _REMEDIES.get(getattr(getattr(error, "orig", error), "sqlstate", None) or "")
 
 
 def with_failure_detection(url: URL | str) -> URL:

@@ -88,7 +88,7 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
     """Open the services in order and close them in reverse order.
 
     Raises DataDirBusy, DataDirExposed, EmbeddedNatsFailed, DependencyUnavailable, DatabaseInUse,
-    PoolModeUnsuitable, BrokerInUse, DatabaseLeftBehind, DatabaseLost, SecretKeyMismatch,
+    DatabaseRefused, BrokerInUse, DatabaseLeftBehind, DatabaseLost, SecretKeyMismatch,
     DatabaseUnavailable and DeliveryError, each with a message for the operator.
     """
     faults = FaultPoints(settings.fault_point)

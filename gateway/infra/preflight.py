@@ -19,8 +19,8 @@ from sqlalchemy.exc import DBAPIError
 from delivery.broker.connection import NatsConnection, connect
 from delivery.broker.stream_config import StreamConfig
 from delivery.database.engine import Database, DatabaseUnavailable
-from delivery.database.instance_claim import DatabaseClaimed, SessionsPooled, claim_database
-from delivery.database.postgres import PRIVILEGE_REMEDY, lacks_privilege
+from delivery.database.instance_claim import DatabaseClaimed, DatabaseUnsuitable, claim_database
+from delivery.database.postgres import refusal_remedy
 from delivery.database.sqlite import is_damaged
 from delivery.errors import DeliveryError
 from delivery.exhaustion import EXHAUSTED, Resource, error_chain, exhausted_resource
@@ -192,15 +192,11 @@ class DatabaseInUse(Exception):
         )
 
 
-class PoolModeUnsuitable(Exception):
-    """A pooler gives several gateways the same session of the database, so none can claim it."""
+class DatabaseRefused(Exception):
+    """A gateway cannot run on the configured database as it or its pooler is set up."""
 
-    def __init__(self, url: str, error: SessionsPooled) -> None:
-        super().__init__(
-            f"{_database_setting(url)}: {error}. Locks of the gateway would stay behind, and another gateway "
-            "would have them too. Set the pool mode of PgBouncer to session for this database, or name the "
-            "server itself"
-        )
+    def __init__(self, url: str, error: DatabaseUnsuitable) -> None:
+        super().__init__(f"{_database_setting(url)}: {error}. {error.remedy}")
 
 
 def _database_setting(url: str) -> str:
@@ -212,7 +208,7 @@ def _database_setting(url: str) -> str:
 async def claimed_database(settings: Settings) -> AsyncIterator[None]:
     """Claim the database for this process, or for replicas.
 
-    Raises DatabaseInUse, PoolModeUnsuitable, DatabaseFileUnusable and DependencyUnavailable.
+    Raises DatabaseInUse, DatabaseRefused, DatabaseFileUnusable and DependencyUnavailable.
     """
     _require_sqlite_file(settings)
     url, shared = settings.database, settings.replicas > 1
@@ -222,8 +218,8 @@ async def claimed_database(settings: Settings) -> AsyncIterator[None]:
             await stack.enter_async_context(claim_database(url, shared=shared, owner=owner))
         except DatabaseClaimed as error:
             raise DatabaseInUse(url, error, settings.replicas) from error
-        except SessionsPooled as error:
-            raise PoolModeUnsuitable(url, error) from error
+        except DatabaseUnsuitable as error:
+            raise DatabaseRefused(url, error) from error
         except (DBAPIError, OSError) as error:
             if settings.database_url is None:
                 raise
@@ -243,10 +239,8 @@ def _configured_unusable(configured: SecretStr, error: Exception) -> Exception:
     if make_url(url).get_backend_name() == "sqlite":
         return DatabaseFileUnusable(url, str(error).splitlines()[0], "correct the path or its permissions")
     fallback = "a SQLite file is used"
-    if lacks_privilege(error):
-        return DependencyUnavailable(
-            "database_url", configured, error, fallback=fallback, remedy=PRIVILEGE_REMEDY
-        )
+    if remedy := refusal_remedy(error):
+        return DependencyUnavailable("database_url", configured, error, fallback=fallback, remedy=remedy)
     return DependencyUnavailable("database_url", configured, error, fallback=fallback)
 
 

@@ -101,8 +101,8 @@ async def _copy(settings: Settings, source: Path, shown: Progress) -> int:
     from gateway.config.database_url import sqlite_url
     from gateway.infra.preflight import (
         DatabaseInUse,
+        DatabaseRefused,
         DependencyUnavailable,
-        PoolModeUnsuitable,
         claimed_database,
         migrate_database,
     )
@@ -121,7 +121,7 @@ async def _copy(settings: Settings, source: Path, shown: Progress) -> int:
             await migrate_up(sqlite_url(source))
             await migrate_database(target, settings.database_url)
             return await asyncio.to_thread(copy_database, source, make_url(target), report)
-    except (DatabaseInUse, PoolModeUnsuitable, DependencyUnavailable) as error:
+    except (DatabaseInUse, DatabaseRefused, DependencyUnavailable) as error:
         raise UsageError(str(error)) from error
     except asyncio.CancelledError:  # the thread ends with its next report
         interrupted.set()
