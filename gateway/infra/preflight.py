@@ -134,14 +134,16 @@ _MADE_WITH_ROWS = {
 
 
 def find_lost_database(settings: Settings) -> DatabaseLost | None:
-    """Return the error of a SQLite file that is missing or empty beside what belongs to its rows, or None."""
-    place = make_url(settings.database)
-    if place.get_backend_name() != "sqlite" or not place.database:
+    """Return the error of dovecote.db that is missing or empty beside what belongs to its rows, or None.
+
+    Another database that the settings name may be new.
+    """
+    data = settings.data_dir
+    place, file = make_url(settings.database), data / "dovecote.db"
+    if place.get_backend_name() != "sqlite" or Path(place.database or "").resolve() != file.resolve():
         return None
-    file = Path(place.database)
     if file.exists() and file.stat().st_size > 0:
         return None
-    data = settings.data_dir
     left = [data / name for name, place in _MADE_WITH_ROWS.items() if _has_contents(data / place)]
     return DatabaseLost(settings, file, left) if left else None
 
