@@ -185,7 +185,7 @@ class ChatSink(Sink):
         A platform that recognises the call answers a repetition with the draft's id.
         """
         since = claimed.since or delivery.event_time
-        if _is_deduplicated(bot, since, utc_now()):
+        if claimed.platform_id is None and _is_deduplicated(bot, since, utc_now()):
             delivery.ensure_held()
             return await self._send(bot, address, Reply(text=part.text, key=claimed.key))
         if ChannelFeature.FIND not in bot.features:

@@ -160,6 +160,22 @@ async def test_a_draft_that_is_being_sent_while_its_issue_is_transferred_becomes
     assert (harness.channel.texts(NEW), outcome.platform_id) == (["Hello"], "99")
 
 
+async def test_a_draft_with_an_id_is_not_sent_again_where_repeats_are_recognised(tmp_path: Path) -> None:
+    """The platform may recognise the key in the former room only: the message is edited by its id."""
+    async with open_draft_harness(tmp_path) as harness:
+        harness.features = EDITS | {ChannelFeature.IDEMPOTENT_SEND}
+        async with harness.drafts() as drafts, drafts.publish_while("cnv_1", "trn_1") as shown:
+            assert shown is not None
+            shown.show_text("msg_1", "Hel")
+            await harness.channel.until(lambda: bool(harness.visible_texts))
+            await move(harness)
+            new = replace(ROOM, room=NEW)
+            async with harness.database.begin() as connection:
+                await draft_store.end_write(connection, "msg_1", new.encode())  # else waited for, for 3 s
+            await harness.deliver_final_text(drafts, "Hello, there.", target=new)
+        assert (harness.channel.texts(NEW), harness.platform_calls[-1]) == (["Hello, there."], "edit")
+
+
 async def test_the_steps_of_a_room_that_moved_are_ended_there(tmp_path: Path) -> None:
     """The platform refuses the old id; the message goes on under the new one, in this process or the next."""
     async with open_draft_harness(tmp_path) as harness:
