@@ -26,7 +26,7 @@ from channels.slack.thread_locations import TEAM_PREFIX
 
 STREAM_PREFIX = "stream:"
 STARTED_PREFIX = f"{RECENT_PREFIX}stream:"
-"""Prefix of the names of streams whose start was not answered: Slack gives their messages no metadata."""
+"""Prefix of the names of streams that were started: Slack gives their messages no metadata."""
 
 MAX_MARKDOWN_CHARACTERS = 12_000
 """Characters that markdown_text may have in one call."""
@@ -86,7 +86,7 @@ class StreamingReplies:
         return stream or await self._send(address, _partial_reply(draft))
 
     async def get_started(self, key: str) -> str:
-        """Return the digest of the text of a stream whose start was not answered, or an empty text."""
+        """Return the digest of the text with which a stream was started, or an empty text."""
         return await self._state.get(STARTED_PREFIX + key) or ""
 
     def may_stream(self, address: Address, recipient_id: str) -> bool:
@@ -96,14 +96,14 @@ class StreamingReplies:
         return not refused and (direct or bool(recipient_id))
 
     async def _start(self, address: Address, draft: DraftText) -> SentMessage | None:
-        """Start a stream with the text so far; None where Slack refuses, which is remembered."""
+        """Start a stream with the text so far; None where Slack refuses, which is remembered.
+
+        The text is noted before the call: this process may be killed, or give up, before it is answered.
+        """
         pieces = list(_chunks(draft.text))
-        try:
-            ts = await self.start(address, draft.recipient_id, markdown_text=pieces[0] if pieces else None)
-        except Ambiguous:
-            if pieces:
-                await self._state.set({STARTED_PREFIX + draft.key: digest(pieces[0])})
-            raise
+        if pieces:
+            await self._state.set({STARTED_PREFIX + draft.key: digest(pieces[0])})
+        ts = await self.start(address, draft.recipient_id, markdown_text=pieces[0] if pieces else None)
         if ts is None:
             return None
         for piece in pieces[1:]:

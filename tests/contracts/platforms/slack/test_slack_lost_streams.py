@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -28,6 +29,22 @@ async def test_the_message_of_a_lost_start_is_edited(
     await simulator.cut(method="chat.startStream", after=True)
     with pytest.raises(Ambiguous):
         await slack.sender.update_draft(thread, STARTED)
+    async with open_connection(plugin, simulator.settings(), notes) as other:
+        found = await other.sender.find(thread, STARTED_KEY, since=LONG_AGO)
+        assert found is not None
+        await other.sender.edit(thread, found.platform_id, make_reply("one & two, three"))
+    assert [(post.text, post.streaming) for post in simulator.messages()] == [("one & two, three", None)]
+
+
+async def test_the_message_of_a_start_that_was_given_up_is_edited(
+    simulator: Simulator, slack: Connection, notes: MemoryChannelState
+) -> None:
+    """The call was given up, as by a process that is killed, before Slack's answer came."""
+    thread = thread_address(await simulator.say("C0ROOM", "a question"))
+    await simulator.answer_late(60, method="chat.startStream")
+    starting = asyncio.create_task(slack.sender.update_draft(thread, STARTED))
+    await simulator.wait_for_messages(1)
+    starting.cancel()
     async with open_connection(plugin, simulator.settings(), notes) as other:
         found = await other.sender.find(thread, STARTED_KEY, since=LONG_AGO)
         assert found is not None
