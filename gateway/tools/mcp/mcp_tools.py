@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import structlog
@@ -38,8 +37,10 @@ from gateway.tools.mcp.server import (
     McpSignInRequired,
     McpToolSpec,
     McpUnavailable,
-    ReadMethod,
+    MissingClient,
     Tokens,
+    has_client,
+    load_client,
 )
 from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.tools.mcp.stdio_server import StdioMcpServer
@@ -110,6 +111,8 @@ class McpTools:
             return
         guard = self._records.guard_of(context.agent)
         sign_ins = await open_turn_sign_ins(context, configs, guard, self._links)
+        if any(config.command is None for config in configs.values()):
+            await load_client()
         servers = {
             name: _open_server(config, guard, sign_ins.tokens(name)) for name, config in configs.items()
         }
@@ -241,41 +244,11 @@ class McpTools:
 def _open_server(config: McpServerConfig, guard: EgressGuard, tokens: Tokens | None) -> McpServer:
     if config.command is not None:
         return StdioMcpServer(config)
-    if find_spec("mcp") is None:
-        return _MissingLibrary()
+    if not has_client():
+        return MissingClient()
     from gateway.tools.mcp.http_server import HttpMcpServer
 
     return HttpMcpServer(config, guard, tokens)
-
-
-class _MissingLibrary(McpServer):
-    """A server over HTTP in a gateway without the client library."""
-
-    async def describe(self, context: ToolContext) -> McpOffer:
-        """Raise McpUnavailable with the remedy."""
-        del context
-        raise McpUnavailable("the gateway has no MCP client: the operator must install the extra `mcp`")
-
-    async def call_tool(self, context: ToolContext, name: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Raise McpUnavailable with the remedy."""
-        del name, args
-        await self.describe(context)
-        return {}
-
-    async def read(
-        self, context: ToolContext, method: ReadMethod, params: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        """Raise McpUnavailable with the remedy."""
-        del method, params
-        await self.describe(context)
-        return {}
-
-    def take_list_changed(self) -> bool:
-        """Return False: nothing is heard of the server."""
-        return False
-
-    async def aclose(self) -> None:
-        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)

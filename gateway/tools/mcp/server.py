@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Literal, Protocol
 
 from gateway.tools.tool import ToolContext
 
 CLIENT_NAME = "dovecote"
 CLIENT_VERSION = "1"
+
+_CLIENT_MODULES = ("gateway.tools.mcp.http_server", "gateway.tools.mcp.oauth_flow")
+"""What imports the SDK."""
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 """Bytes of one answer of a server; a longer one fails the call."""
@@ -113,3 +119,45 @@ class McpServer(Protocol):
     @abstractmethod
     async def aclose(self) -> None:
         """Close what the turn opened. Idempotent; raises nothing if the server is away."""
+
+
+class MissingClient(McpServer):
+    """A server over HTTP in a gateway without the client library."""
+
+    async def describe(self, context: ToolContext) -> McpOffer:
+        """Raise McpUnavailable with the remedy."""
+        del context
+        raise McpUnavailable("the gateway has no MCP client: the operator must install the extra `mcp`")
+
+    async def call_tool(self, context: ToolContext, name: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Raise McpUnavailable with the remedy."""
+        del name, args
+        await self.describe(context)
+        return {}
+
+    async def read(
+        self, context: ToolContext, method: ReadMethod, params: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Raise McpUnavailable with the remedy."""
+        del method, params
+        await self.describe(context)
+        return {}
+
+    def take_list_changed(self) -> bool:
+        """Return False: nothing is heard of the server."""
+        return False
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+def has_client() -> bool:
+    """Return whether the SDK for servers over HTTP is installed."""
+    return find_spec("mcp") is not None
+
+
+async def load_client() -> None:
+    """Import the SDK beside the event loop, which would stop for up to a second; nothing if it is missing."""
+    if has_client():
+        for name in _CLIENT_MODULES:
+            await asyncio.to_thread(import_module, name)

@@ -33,6 +33,7 @@ from gateway.store.accounts.mcp_sign_ins import SignInKey
 from gateway.store.accounts.records import Record
 from gateway.store.turns import approvals
 from gateway.store.turns.approvals import Approval
+from gateway.tools.mcp.server import load_client
 from gateway.tools.mcp.sign_in_grant import GrantRefused, SignInUnavailable
 from gateway.tools.mcp.sign_ins import AUDIT_SIGN_IN, McpSignIns, record_in_audit
 
@@ -126,6 +127,7 @@ class SignInLinks:
         if earlier.partition(_SEPARATOR)[2] == ticket:
             await self.sign_ins.delete_client(found.agent.id, found.server)
         client = await self.sign_ins.registered_client(found.agent.id, found.server)
+        await load_client()
         flow = self.sign_ins.flow(found.config, self.records.guard_of(found.agent), client)
         try:
             url, used = await flow.authorize(begun, scope=await self._scope(found))
@@ -158,7 +160,8 @@ class SignInLinks:
         return found
 
     async def _exchange(self, found: OpenSignIn, verifier: str, answer: Mapping[str, str]) -> None:
-        from gateway.tools.mcp.oauth_flow import AuthorizationCode  # loads the SDK
+        await load_client()
+        from gateway.tools.mcp.oauth_flow import AuthorizationCode  # not before: it imports the SDK
 
         client = await self.sign_ins.registered_client(found.agent.id, found.server)
         flow = self.sign_ins.flow(found.config, self.records.guard_of(found.agent), client)
