@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from typing import Literal, NamedTuple
 
 ChangedKind = Literal["file", "note"]
 """What a call changes, as the question about the call names it."""
 
 CONTEXT_LINES = 3
-MAX_COMPARED_LINES = 120
-"""Lines on either side that are compared one by one; more of them are shown as one removal and addition."""
+MAX_COMPARISONS = 200_000
+"""Steps of a comparison, enough for 600 changed lines; with more, the changed part is removed and added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +86,60 @@ def _signed(old: list[str], new: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _compared(old: list[str], new: list[str]) -> Iterator[tuple[str, str]]:
-    opcodes: Iterable[tuple[str, int, int, int, int]] = [("replace", 0, len(old), 0, len(new))]
-    if max(len(old), len(new)) <= MAX_COMPARED_LINES:
-        opcodes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    for tag, i, i_end, j, j_end in opcodes:
-        if tag == "equal":
-            yield from ((" ", line) for line in old[i:i_end])
-        else:
-            yield from (("-", line) for line in old[i:i_end])
-            yield from (("+", line) for line in new[j:j_end])
+    i = j = 0
+    for kept, other in [*_kept_lines(old, new), (len(old), len(new))]:
+        yield from (("-", line) for line in old[i:kept])
+        yield from (("+", line) for line in new[j:other])
+        yield from ((" ", line) for line in old[kept : kept + 1])
+        i, j = kept + 1, other + 1
+
+
+def _kept_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the places of the lines that a shortest diff keeps; none if it takes too many comparisons.
+
+    Source: E. W. Myers, An O(ND) Difference Algorithm and Its Variations (1986), the greedy algorithm.
+    """
+    left = MAX_COMPARISONS
+    reached: list[list[int]] = []
+    """For each number of edits: how many old lines are used at most on each diagonal, every second one."""
+    for edits in range(len(old) + len(new) + 1):
+        ends: list[int] = []
+        for diagonal in range(-edits, edits + 1, 2):
+            at = begun = _first_place(reached, edits, diagonal)
+            while at < len(old) and at - diagonal < len(new) and old[at] == new[at - diagonal]:
+                at += 1
+            ends.append(at)
+            left -= 1 + at - begun
+            if at >= len(old) and at - diagonal >= len(new):
+                return _walk_back([*reached, ends], len(old), len(new))
+        reached.append(ends)
+        if left < 0:
+            break
+    return []
+
+
+def _first_place(reached: Sequence[Sequence[int]], edits: int, diagonal: int) -> int:
+    """Return where a diagonal is entered by the last of some edits: from the one above, or the one below."""
+    if edits == 0:
+        return 0
+    before, place = reached[edits - 1], (diagonal + edits) // 2
+    from_below = before[place - 1] + 1 if place > 0 else -1
+    return max(before[place], from_below) if place < edits else from_below
+
+
+def _walk_back(reached: Sequence[Sequence[int]], i: int, j: int) -> list[tuple[int, int]]:
+    kept: list[tuple[int, int]] = []
+    for edits in reversed(range(len(reached))):
+        diagonal = i - j
+        entered = _first_place(reached, edits, diagonal)
+        while i > entered:
+            i, j = i - 1, j - 1
+            kept.append((i, j))
+        if edits:
+            before, place = reached[edits - 1], (diagonal + edits) // 2
+            is_removal = place == edits or (place > 0 and before[place - 1] + 1 > before[place])
+            i, j = (i - 1, j) if is_removal else (i, j - 1)
+    return kept[::-1]
 
 
 def _near_changes(entries: Sequence[_Entry]) -> list[int]:

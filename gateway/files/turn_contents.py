@@ -7,7 +7,6 @@ turn of the conversation that changed it. Contents that were too large, or have 
 from __future__ import annotations
 
 import asyncio
-import difflib
 import io
 import stat
 import tarfile
@@ -16,6 +15,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from delivery.events.event import rfc3339
+from gateway.conversations.text_change import TextChange, render_diff
 from gateway.files.file_store import FileStore
 from gateway.files.turn_trees import ADDED, DELETED, TreeFile, TreeOwner, TurnTrees
 from gateway.store.turns.turns import Turn
@@ -200,20 +200,20 @@ def unified_diff(
 
 
 def _diff_of(one: TreeFile, before: StoredFile | None, after: StoredFile | None) -> list[str]:
-    old, new = _lines_of(before), _lines_of(after)
+    old, new = _text_of(before), _text_of(after)
     known = (before is not None or one.change == ADDED) and (after is not None or one.change == DELETED)
     if old is None or new is None or not known:
         return [f"{one.change}: {one.path} ({one.size} bytes; its lines cannot be compared)\n"]
     was = "/dev/null" if one.change == ADDED else f"a/{one.path}"
     now = "/dev/null" if one.change == DELETED else f"b/{one.path}"
-    found = difflib.unified_diff(old, new, was, now)
-    return [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in found]
+    found = list(render_diff(TextChange(before=old, after=new)))
+    return [f"{line}\n" for line in (f"--- {was}", f"+++ {now}", *found)] if found else []
 
 
-def _lines_of(kept: StoredFile | None) -> list[str] | None:
-    """Return the lines of a text; None for a large or binary file. A file that is not there has none."""
+def _text_of(kept: StoredFile | None) -> str | None:
+    """Return a file's text; None for a large or binary file. A file that is not there has none."""
     if kept is None:
-        return []
+        return ""
     if len(kept.content) > MAX_COMPARED_BYTES or b"\0" in kept.content:
         return None
-    return kept.content.decode("utf-8", "replace").splitlines(keepends=True)
+    return kept.content.decode("utf-8", "replace")

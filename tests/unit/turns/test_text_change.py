@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import example, given
@@ -88,3 +90,30 @@ def test_a_large_file_is_compared_line_by_line_only_in_small_parts(piece: str) -
     before = piece * (20_000 // len(piece))
     diff = list(render_diff(TextChange(before=f"x\n{before}", after=f"{before}\ny\n")))
     assert patched(f"x\n{before}", diff) == f"{before}\ny\n"
+
+
+@given(st.lists(LINES, max_size=12), st.lists(LINES, max_size=12))
+def test_the_diff_is_a_shortest_one(before: list[str], after: list[str]) -> None:
+    """No other diff keeps more lines."""
+    old, new = "".join(f"{line}\n" for line in before), "".join(f"{line}\n" for line in after)
+    changed = [line for line in render_diff(TextChange(before=old, after=new)) if line[0] in "+-"]
+    assert len(changed) == len(before) + len(after) - 2 * longest_common(tuple(before), tuple(after))
+
+
+@cache
+def longest_common(old: tuple[str, ...], new: tuple[str, ...]) -> int:
+    """Return the length of the longest common subsequence, by its definition."""
+    if not old or not new:
+        return 0
+    if old[0] == new[0]:
+        return 1 + longest_common(old[1:], new[1:])
+    return max(longest_common(old[1:], new), longest_common(old, new[1:]))
+
+
+@pytest.mark.parametrize("kinds", [2, 50, 110, 5000])
+def test_files_without_a_common_order_are_replaced(kinds: int) -> None:
+    """Two shuffled files of half a megabyte took the standard library minutes: nothing is compared that long."""
+    shuffled = Random(kinds)
+    old, new = ("".join(f"{shuffled.randrange(kinds)}\n" for _ in range(20_000)) for _ in range(2))
+    diff = list(render_diff(TextChange(before=old, after=new)))
+    assert patched(old, diff) == new

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Annotated, Any, Literal
@@ -163,7 +164,7 @@ async def diff_turn(call: ApiCall[NoContent, NoContent]) -> web.Response:
     contents = _contents(call)
     after = await contents.load(turn, [one for one in changed if one.change != DELETED])
     before = await contents.before(turn, [one for one in changed if one.change != ADDED])
-    text = turn_contents.unified_diff(changed, before, after)
+    text = await asyncio.to_thread(turn_contents.unified_diff, changed, before, after)
     headers = DOWNLOAD_HEADERS | {"Content-Type": "text/x-diff; charset=utf-8"}
     return web.Response(body=text.encode("utf-8", "replace"), headers=headers)
 
