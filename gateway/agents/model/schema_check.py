@@ -8,12 +8,19 @@ Other keywords are not: a pattern of a client could keep the gateway busy.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from reprlib import Repr
 from typing import Any
 
 from gateway.agents.model.schema_limits import MAX_SHOWN, find_beyond_limit
 
-MAX_STEPS = 20_000
+MAX_STEPS = 40_000
+"""Parts of a schema, and entries of their lists by four, that are compared with a value."""
+
 MAX_DEPTH = 100
+_PER_STEP = 4
+
+_SHORTENED = Repr()
+_SHORTENED.maxlist, _SHORTENED.maxstring = 20, MAX_SHOWN
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -42,23 +49,71 @@ class _Comparison:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._steps = 0
+        self._resolved: dict[str, object] = {}
+        self._choices: dict[int, frozenset[tuple[bool, object]]] = {}
+        """The texts, numbers and constants of each `enum`, by the list's identity."""
+        self._sizes: dict[int, int] = {}
 
     def find(self, schema: object, value: object, place: str, depth: int) -> str | None:
         """Return the first difference of a value from a part of the schema."""
-        self._steps += 1
-        if self._steps > MAX_STEPS or depth > MAX_DEPTH:
+        self._charge(_PER_STEP)
+        if depth > MAX_DEPTH:
             raise _LimitReached
         if schema is False:
             return f"{place} is not allowed"
         if not isinstance(schema, Mapping):
             return None
+        self._charge(len(_list(schema.get("type"))) + len(_list(schema.get("required"))))
+        if "uniqueItems" in schema:
+            self._charge(self._size(value))
         return (
-            _find_in_value(schema, value, place)
+            self._find_in_value(schema, value, place)
             or find_beyond_limit(schema, value, place)
             or self._find_in_choices(schema, value, place, depth + 1)
             or self._find_in_object(schema, value, place, depth + 1)
             or self._find_in_list(schema, value, place, depth + 1)
         )
+
+    def _charge(self, entries: int) -> None:
+        """Count what is compared; raises _LimitReached."""
+        self._steps += entries
+        if self._steps > MAX_STEPS * _PER_STEP:
+            raise _LimitReached
+
+    def _size(self, value: object) -> int:
+        """Return how many values a value has, itself included."""
+        if not isinstance(value, list | dict):
+            return 1
+        if id(value) not in self._sizes:
+            parts = value.values() if isinstance(value, dict) else value
+            self._sizes[id(value)] = 1 + sum(map(self._size, parts))
+        return self._sizes[id(value)]
+
+    def _find_in_value(self, schema: Mapping[str, Any], value: object, place: str) -> str | None:
+        given = schema.get("type")
+        types = [given] if isinstance(given, str) else _list(given)
+        if types and not any(_has_type(value, name) for name in types):
+            return f"{place} is not of the type {' or '.join(map(str, types))}"
+        if isinstance(schema.get("enum"), list) and not self._is_listed(schema["enum"], value):
+            return f"{place} is none of {_shown(schema['enum'])}"
+        if "const" in schema and not self._is_constant(schema["const"], value):
+            return f"{place} is not {_shown(schema['const'])}"
+        return None
+
+    def _is_listed(self, choices: list[Any], value: object) -> bool:
+        """Return whether a value is one of an `enum`; only arrays and objects are compared one by one."""
+        if isinstance(value, list | dict):
+            self._charge(len(choices) + self._size(value))
+            return value in choices
+        simple = self._choices.get(id(choices))
+        if simple is None:
+            simple = frozenset(_as_key(one) for one in choices if not isinstance(one, list | dict))
+            self._choices[id(choices)] = simple
+        return _as_key(value) in simple
+
+    def _is_constant(self, constant: object, value: object) -> bool:
+        self._charge(self._size(value))
+        return constant == value and isinstance(constant, bool) == isinstance(value, bool)
 
     def _find_in_choices(
         self, schema: Mapping[str, Any], value: object, place: str, depth: int
@@ -105,6 +160,11 @@ class _Comparison:
         """Return the part of the schema that a reference names (RFC 6901); True for any other."""
         if not reference.startswith("#"):
             return True
+        if reference not in self._resolved:
+            self._resolved[reference] = self._follow(reference)
+        return self._resolved[reference]
+
+    def _follow(self, reference: str) -> object:
         found: object = self._root
         for step in filter(None, reference.removeprefix("#").split("/")):
             name = step.replace("~1", "/").replace("~0", "~")
@@ -112,18 +172,6 @@ class _Comparison:
                 return True
             found = found[name]
         return found
-
-
-def _find_in_value(schema: Mapping[str, Any], value: object, place: str) -> str | None:
-    given = schema.get("type")
-    types = [given] if isinstance(given, str) else _list(given)
-    if types and not any(_has_type(value, name) for name in types):
-        return f"{place} is not of the type {' or '.join(map(str, types))}"
-    if isinstance(schema.get("enum"), list) and not any(_is_same(value, one) for one in schema["enum"]):
-        return f"{place} is none of {str(schema['enum'])[:MAX_SHOWN]}"
-    if "const" in schema and not _is_same(value, schema["const"]):
-        return f"{place} is not {str(schema['const'])[:MAX_SHOWN]!r}"
-    return None
 
 
 def _has_type(value: object, name: object) -> bool:
@@ -134,9 +182,14 @@ def _has_type(value: object, name: object) -> bool:
     return isinstance(value, _TYPES.get(str(name), (object,)))
 
 
-def _is_same(value: object, other: object) -> bool:
-    """Return whether two values are equal in JSON, where true is not 1."""
-    return value == other and isinstance(value, bool) == isinstance(other, bool)
+def _as_key(value: object) -> tuple[bool, object]:
+    """Return what is equal for texts and numbers that are equal in JSON, where true is not 1."""
+    return isinstance(value, bool), value
+
+
+def _shown(value: object) -> str:
+    """Return the beginning of a part of a schema, however long it is."""
+    return _SHORTENED.repr(value)[:MAX_SHOWN]
 
 
 def _list(given: object) -> list[Any]:
