@@ -187,7 +187,7 @@ class SandboxConfig(_StrictModel):
     output_limit: Annotated[int, Field(ge=1, le=262144, strict=True)] = Field(
         default=65536, alias="outputLimitBytes"
     )
-    env_vars: dict[str, StrictStr] = Field(default_factory=dict, alias="envVars")
+    env_vars: dict[str, StrictStr] = Field(default_factory=dict, alias="envVars", max_length=1000)
     persistent: bool = False
     isolation: Literal["WORKSPACE", "SESSION", "USER", "AGENT", "GLOBAL"] | None = None
     lifecycle: LifecycleConfig = LifecycleConfig()

@@ -23,6 +23,10 @@ from sandbox import registry as sandbox_plugins
 from sandbox.config import ConfigProblem, SandboxConfig, problems
 
 AGENT: RecordKind = "agent"
+MAX_VALUES = 10_000
+MAX_CHARACTERS = 4_000_000
+"""The size of a config; each turn of an agent reads several."""
+
 WorkspaceStores = Literal["directory"]
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -72,8 +76,31 @@ class ValidatedConfig:
 
 
 def validate(kind: RecordKind, config: Mapping[str, Any], *, below: str = "/config") -> ValidatedConfig:
-    """Return the config as it is stored, or raise Invalid with every problem, pointers below `below`."""
+    """Return the config as it is stored; raises InvalidRecord with every problem, pointers below `below`."""
+    _require_bounded_size(config, below)
     return _VALIDATORS[kind](config, below)
+
+
+def _require_bounded_size(config: Mapping[str, Any], below: str) -> None:
+    """Refuse a config that patches have made larger than one request can."""
+    values = characters = 0
+    left: list[object] = [config]
+    while left:
+        value = left.pop()
+        values += 1
+        if isinstance(value, Mapping):
+            left += [*value, *value.values()]
+        elif isinstance(value, list | tuple):
+            left += value
+        elif isinstance(value, str):
+            characters += len(value)
+    for size, limit, unit in (
+        (values, MAX_VALUES, "keys and values"),
+        (characters, MAX_CHARACTERS, "characters"),
+    ):
+        if size > limit:
+            detail = f"has {size} {unit}, and at most {limit} are stored: remove some"
+            raise InvalidRecord((ConfigProblem(pointer=below, detail=detail),))
 
 
 def _parse(model: type[Model], config: Mapping[str, Any], below: str) -> Model:

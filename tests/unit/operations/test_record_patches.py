@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 
-from gateway.records.errors import json_pointer
+from gateway.records.errors import InvalidRecord, json_pointer
 from gateway.records.input_problems import to_problems
+from gateway.records.kinds import MAX_CHARACTERS, MAX_VALUES, validate
 from gateway.records.patches import extract_secrets, insert_secrets, merge_patch
 
 LEAVES = (
@@ -138,3 +139,29 @@ def test_pointers_name_the_clients_own_keys(wrong: dict[str, Any], pointers: lis
     with pytest.raises(ValidationError) as caught:
         _Conversation.model_validate(wrong)
     assert [problem.pointer for problem in to_problems(caught.value, wrong, _Conversation)] == pointers
+
+
+@pytest.mark.parametrize(
+    ("config", "pointer", "said"),
+    [
+        ({"instructions": "x" * (MAX_CHARACTERS + 1)}, "/config", "characters"),
+        ({"tools": ["bash"] * MAX_VALUES}, "/config", "keys and values"),
+        ({"mcp": {f"server{number}": {} for number in range(MAX_VALUES // 2)}}, "/config", "keys and values"),
+    ],
+    ids=["text", "list", "keys"],
+)
+def test_a_config_has_a_limited_size(config: dict[str, Any], pointer: str, said: str) -> None:
+    """Patches made a record as large as they liked: each of them, and each turn, took seconds to read it."""
+    with pytest.raises(InvalidRecord) as caught:
+        validate("agent", {"model": "builtin:shell", **config})
+    (problem,) = caught.value.problems
+    assert problem.pointer == pointer
+    assert said in problem.detail
+
+
+def test_a_sandbox_has_a_limited_number_of_variables() -> None:
+    """More do not fit in the arguments of the program that starts it."""
+    variables = {f"NAME{number}": "x" for number in range(1001)}
+    with pytest.raises(InvalidRecord) as caught:
+        validate("sandbox", {"envVars": variables})
+    assert [problem.pointer for problem in caught.value.problems] == ["/config/envVars"]
