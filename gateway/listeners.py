@@ -116,7 +116,11 @@ def _web_context(
         allowed_origins=frozenset(settings.allowed_origins),
         stream_tickets=StreamTickets(keys=backing.vault.keys_for(stream_tickets.PURPOSE)),
         trusted_proxies=tuple(settings.trusted_proxies),
-        limits=WebLimits(requests_per_minute=settings.requests_per_minute),
+        limits=WebLimits(
+            requests_per_minute=settings.requests_per_minute,
+            records=settings.record_limit,
+            webhooks=settings.webhook_limit,
+        ),
         channels=channel_supervisor,
         workspaces=services.environment_resolver.workspaces,
         quotas=load_quotas(settings.sandbox),

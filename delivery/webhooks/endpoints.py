@@ -204,6 +204,12 @@ async def list_for_account(
     return [_endpoint(row) for row in rows]
 
 
+async def count(connection: Connection, account: str) -> int:
+    """Return how many endpoints an account has created."""
+    own = select(func.count()).where(endpoints.c.account == account, endpoints.c.origin == RECORD)
+    return int((await connection.execute(own)).scalar_one())
+
+
 async def list_all(connection: Connection, *, after: str, limit: int) -> Sequence[Endpoint]:
     """Return endpoints of all accounts and origins, for encrypting their secrets again."""
     rows = await connection.execute(

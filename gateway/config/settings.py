@@ -218,6 +218,10 @@ class Settings(BaseSettings, TypedModel):
         description="HTTP requests and WebSocket frames per minute of a key, or of an address without one",
     )
     queue_limit: int = Field(default=50, ge=1, le=10_000, description="waiting turns of one conversation")
+    record_limit: int = Field(
+        default=1000, ge=1, le=1000, description="agents of one account; also its other records, and keys"
+    )
+    webhook_limit: int = Field(default=100, ge=1, le=1000, description="webhooks of one account")
     schedule_limit: int = Field(
         default=1000, ge=0, le=100_000, description="active and paused schedules of one account"
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, bindparam, insert, or_, select, update
+from sqlalchemy import Row, bindparam, func, insert, or_, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, RowDeleted
@@ -177,6 +177,12 @@ async def live_scopes(connection: Connection, ids: Collection[str]) -> dict[str,
         rows = await connection.execute(_LIVE_KEYS, {"these": some, "now": now})
         live.update((row.id, frozenset(row.scopes)) for row in rows)
     return live
+
+
+async def count_keys(connection: Connection, account: str) -> int:
+    """Return how many live keys an account has."""
+    live = select(func.count()).where(keys.c.account == account, _IS_LIVE)
+    return int((await connection.execute(live, {"now": utc_now()})).scalar_one())
 
 
 async def list_keys(connection: Connection, account: str, *, after: str, limit: int) -> Sequence[ApiKey]:

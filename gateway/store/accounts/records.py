@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import Row, bindparam, delete, insert, select, update
+from sqlalchemy import Row, bindparam, delete, func, insert, select, update
 
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
@@ -135,6 +135,12 @@ async def list_by_kind(
         .limit(limit)
     )
     return [_record(row) for row in rows]
+
+
+async def count(connection: Connection, account: str, kind: RecordKind) -> int:
+    """Return how many records of a kind an account has."""
+    of_kind = select(func.count()).where(records.c.account == account, records.c.kind == kind)
+    return int((await connection.execute(of_kind)).scalar_one())
 
 
 async def list_all(connection: Connection, kind: RecordKind) -> Sequence[Record]:

@@ -27,7 +27,7 @@ from gateway.web.api.files import workspace_files
 from gateway.web.http.context import WebContext
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.preconditions import ensure_preconditions
-from gateway.web.http.problems import HttpProblem, not_found
+from gateway.web.http.problems import HttpProblem, not_found, too_many
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 from sandbox.lifecycle.reservations import Reservation
 
@@ -199,7 +199,10 @@ async def _delete_rows(context: WebContext, account: str, connection: Connection
 async def create_key(call: ApiCall[KeyCreate, NoContent]) -> KeyCreated:
     """Create a key; it can only have scopes that the request's key has."""
     _check_scopes(call, call.body.scopes)
+    limit = call.context.limits.records
     async with call.context.database.begin() as connection:
+        if await store.count_keys(connection, call.account) >= limit:
+            raise too_many("keys", limit, "record_limit")
         key, text = await api_keys.create_key(
             connection, call.account, name=call.body.name, scopes=call.body.scopes
         )

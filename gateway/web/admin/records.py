@@ -24,6 +24,7 @@ from gateway.web.api.files import workspace_files
 from gateway.web.http.context import WebContext
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.preconditions import ensure_preconditions
+from gateway.web.http.problems import too_many
 from gateway.web.http.route import MODEL_KEY, ApiCall, NoContent, RequestModel, ResponseModel
 from gateway.web.openapi_configs import PATCH
 from sandbox.config import SandboxConfig
@@ -261,12 +262,20 @@ def create(kind: RecordKind) -> Handler:
 
     async def create_record(call: ApiCall[RecordCreate, NoContent]) -> RecordResponse | ChannelResponse:
         async with call.context.database.begin() as connection:
+            await _require_room(call, connection, kind)
             written = await call.context.records.create(
                 connection, call.account, kind, name=call.body.name, config=call.body.config
             )
         return await _saved_to_response(call, written)
 
     return create_record
+
+
+async def _require_room(call: ApiCall[Any, Any], connection: Connection, kind: RecordKind) -> None:
+    """Raise the 429 if the account has as many records of a kind as it may have."""
+    limit = call.context.limits.records
+    if await store.count(connection, call.account, kind) >= limit:
+        raise too_many(f"records of the kind {kind}", limit, "record_limit")
 
 
 def list_all(kind: RecordKind) -> Handler:
@@ -356,6 +365,7 @@ async def create_channel(call: ApiCall[ChannelCreate, NoContent]) -> RecordRespo
     body = call.body
     config = body.model_dump(exclude={"name"})
     async with call.context.database.begin() as connection:
+        await _require_room(call, connection, "channel")
         written = await call.context.records.create(
             connection, call.account, "channel", name=body.name, config=config, below=""
         )

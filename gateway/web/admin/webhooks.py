@@ -19,7 +19,7 @@ from gateway.records.fields import NEVER_SENT, EventPattern, HookUrl, Name, Whse
 from gateway.store.conversations import conversations
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.preconditions import ensure_preconditions
-from gateway.web.http.problems import HttpProblem, invalid
+from gateway.web.http.problems import HttpProblem, invalid, too_many
 from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 from sandbox.config import ConfigProblem as Fault
 
@@ -108,8 +108,10 @@ def _with_secret(created: webhooks.EndpointWithSecret) -> WebhookWithSecret:
 
 async def create_webhook(call: ApiCall[WebhookCreate, NoContent]) -> WebhookWithSecret:
     """Create an endpoint; its secret is returned once."""
-    body = call.body
+    body, limit = call.body, call.context.limits.webhooks
     async with call.context.database.begin() as connection:
+        if await store.count(connection, call.account) >= limit:
+            raise too_many("webhooks", limit, "webhook_limit")
         conversation = None
         if body.conversation is not None:
             found = await conversations.get(connection, call.account, body.conversation)

@@ -34,7 +34,7 @@ from gateway.web.http.request_instrumentation import RequestObserver, ignore_req
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebLimits:
-    """Limits of the HTTP server; times in seconds."""
+    """Limits of the HTTP server, times in seconds; and of what an account creates, records by their kind."""
 
     auth_failures: int = 30
     auth_window: float = 60.0
@@ -46,6 +46,8 @@ class WebLimits:
     file_bytes: int = 64 * 1024 * 1024
     idempotency_wait: float = 30.0
     requests_per_minute: int = 60_000
+    records: int = 1000
+    webhooks: int = 100
 
 
 class WebhookChannels(Protocol):

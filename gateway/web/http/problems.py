@@ -143,6 +143,14 @@ def invalid_field(pointer: str, detail: str) -> HttpProblem:
     return invalid([Fault(pointer=pointer, detail=detail)])
 
 
+def too_many(what: str, limit: int, setting: str) -> HttpProblem:
+    """Return the 429 for an account that has as many of something as it may have."""
+    return HttpProblem(
+        429,
+        f"the account has {limit} {what}, which is its limit: delete some, or have {setting} raised",
+    )
+
+
 _STATUS: Mapping[type[RecordError], int] = {
     RecordNotFound: 404,
     RecordNameTaken: 409,
