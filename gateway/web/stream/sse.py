@@ -140,8 +140,10 @@ async def serve_page(services: StreamServices, event_request: EventRequest) -> w
             async for frame in given:
                 if found.items and isinstance(frame, Gap):
                     found.more = True  # reported at the beginning of the next page
-                if not found.more:
+                else:
                     found.add(frame, event_request.conversation, event_request.limit)
+                if found.more:
+                    break  # a conversation may have many more events
     except DeliveryError:
         raise HttpProblem(503, "NATS does not answer; try again", headers={"Retry-After": "2"}) from None
     shape = {key: found.shape[key] for key in ("epoch", "first_seq", "last_seq")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
@@ -11,7 +12,8 @@ import pytest
 
 from delivery.broker.memory_events import MemoryEvents
 from delivery.events.event import Event, EventType
-from stream_server import KEY, RETAINED, StreamServer, append_events
+from delivery.events.port import StoredEvent
+from stream_server import KEY, RETAINED, StreamServer, append_events, stream_server
 
 
 async def test_pages_lead_to_the_live_edge(server: StreamServer, events: MemoryEvents) -> None:
@@ -134,3 +136,29 @@ async def test_server_sent_events_need_no_other_scope(server: StreamServer, even
         await append_events(events, 1)
         async with asyncio.timeout(5):
             assert (await sent.next())[1] == "job.started"
+
+
+class CountedEvents(MemoryEvents):
+    """A stream that counts how often it is read."""
+
+    reads = 0
+
+    async def read(
+        self, conversation: str, *, account: str, after: int, limit: int = 100, transient: bool = True
+    ) -> Sequence[StoredEvent]:
+        """Return stored events in order."""
+        self.reads += 1
+        return await super().read(
+            conversation, account=account, after=after, limit=limit, transient=transient
+        )
+
+
+async def test_a_page_costs_what_it_holds() -> None:
+    """Each page read all events up to the live edge: all pages of a conversation, its square."""
+    events = CountedEvents(epoch="e1")
+    seqs = await append_events(events, 1000)
+    async with stream_server(events) as server, server.http() as session:
+        async with session.get("/conversations/cnv_a/events", params={"after": 0, "limit": 10}) as answer:
+            page = await answer.json()
+        assert ([item["seq"] for item in page["items"]], page["next"]) == (seqs[:10], seqs[9])
+        assert events.reads == 1
