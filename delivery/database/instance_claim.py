@@ -16,7 +16,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import structlog
 from sqlalchemy import column, event, func, select, table, text
@@ -27,7 +27,12 @@ from sqlalchemy.pool import NullPool
 from delivery.background import log_errors
 from delivery.database.async_engine import AsyncConnection, create_async_engine
 from delivery.database.engine import Database
-from delivery.database.postgres import server_problem, with_failure_detection
+from delivery.database.postgres import (
+    DatabaseUnsuitable,
+    require_utf8,
+    server_problem,
+    with_failure_detection,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -61,12 +66,6 @@ class ServerUnavailable(OSError):
     is_outage: ClassVar[bool] = True
 
 
-class DatabaseUnsuitable(Exception):
-    """A gateway cannot run on this database as it is set up; `remedy` says what to change."""
-
-    remedy: ClassVar[str]
-
-
 class SessionsPooled(DatabaseUnsuitable):
     """A pooler gives several connections one session of the server, so no process can hold a lock."""
 
@@ -77,18 +76,6 @@ class SessionsPooled(DatabaseUnsuitable):
 
     def __init__(self) -> None:
         super().__init__("a pooler gives several connections the same session of PostgreSQL")
-
-
-class EncodingUnsuitable(DatabaseUnsuitable):
-    """The encoding of a database cannot store all characters."""
-
-    remedy: ClassVar[str] = (
-        "Create one with ENCODING 'UTF8' and TEMPLATE template0, such as with `createdb --encoding=UTF8 "
-        "--template=template0`, and move the rows of this one with pg_dump if it has any"
-    )
-
-    def __init__(self, encoding: str) -> None:
-        super().__init__(f"the encoding of the database is {encoding}, which cannot store every message")
 
 
 class _Claim(Protocol):
@@ -159,13 +146,6 @@ async def _keep(claim: _Claim, stop: asyncio.Event) -> None:
                 )
 
 
-def _require_utf8(adapted: Any, _record: object) -> None:
-    """Raise EncodingUnsuitable if a new connection leads to a database that is not in UTF-8."""
-    encoding = adapted.driver_connection.info.parameter_status("server_encoding")
-    if encoding not in (None, "UTF8"):
-        raise EncodingUnsuitable(encoding)
-
-
 class _PostgresClaim(_Claim):
     """An advisory lock, held by a session of its own."""
 
@@ -177,7 +157,7 @@ class _PostgresClaim(_Claim):
             hide_parameters=True,
         )
         # Before the dialect's own statements, which fail on answers in SQL_ASCII.
-        event.listen(self._engine.sync_engine, "connect", _require_utf8, insert=True)
+        event.listen(self._engine.sync_engine, "connect", require_utf8, insert=True)
         lock = func.pg_try_advisory_lock_shared if shared else func.pg_try_advisory_lock
         self._try_lock = select(lock(*_LOCK))
         self._owner = owner

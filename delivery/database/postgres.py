@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from weakref import WeakSet
 
 import structlog
@@ -67,6 +67,31 @@ _REMEDIES = {_INSUFFICIENT_PRIVILEGE: PRIVILEGE_REMEDY, _READ_ONLY: _READ_ONLY_R
 def refusal_remedy(error: BaseException) -> str | None:
     """Return what to do if PostgreSQL does not let its user do what a statement does; None: it does."""
     return _REMEDIES.get(getattr(getattr(error, "orig", error), "sqlstate", None) or "")
+
+
+class DatabaseUnsuitable(Exception):
+    """A gateway cannot run on this database as it is set up; `remedy` says what to change."""
+
+    remedy: ClassVar[str]
+
+
+class EncodingUnsuitable(DatabaseUnsuitable):
+    """The encoding of a database cannot store all characters."""
+
+    remedy: ClassVar[str] = (
+        "Create one with ENCODING 'UTF8' and TEMPLATE template0, such as with `createdb --encoding=UTF8 "
+        "--template=template0`, and move the rows of this one with pg_dump if it has any"
+    )
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__(f"the encoding of the database is {encoding}, which cannot store every message")
+
+
+def require_utf8(adapted: Any, _record: object) -> None:
+    """Raise EncodingUnsuitable if a new connection leads to a database that is not in UTF-8."""
+    encoding = adapted.driver_connection.info.parameter_status("server_encoding")
+    if encoding not in (None, "UTF8"):
+        raise EncodingUnsuitable(encoding)
 
 
 def with_failure_detection(url: URL | str) -> URL:

@@ -219,7 +219,7 @@ class Settings(BaseSettings, TypedModel):
     )
     queue_limit: int = Field(default=50, ge=1, le=10_000, description="waiting turns of one conversation")
     record_limit: int = Field(
-        default=1000, ge=1, le=1000, description="agents of one account; also its other records, and keys"
+        default=1000, ge=1, le=1000, description="records of each kind (agents, …) of one account; its keys"
     )
     webhook_limit: int = Field(default=100, ge=1, le=1000, description="webhooks of one account")
     schedule_limit: int = Field(

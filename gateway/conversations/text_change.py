@@ -100,8 +100,8 @@ def _kept_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]
     Source: E. W. Myers, An O(ND) Difference Algorithm and Its Variations (1986), the greedy algorithm.
     """
     left = MAX_COMPARISONS
+    # For each number of edits: how many old lines are used at most, on every second diagonal.
     reached: list[list[int]] = []
-    """For each number of edits: how many old lines are used at most on each diagonal, every second one."""
     for edits in range(len(old) + len(new) + 1):
         ends: list[int] = []
         for diagonal in range(-edits, edits + 1, 2):

@@ -19,8 +19,8 @@ from sqlalchemy.exc import DBAPIError
 from delivery.broker.connection import NatsConnection, connect
 from delivery.broker.stream_config import StreamConfig
 from delivery.database.engine import Database, DatabaseUnavailable
-from delivery.database.instance_claim import DatabaseClaimed, DatabaseUnsuitable, claim_database
-from delivery.database.postgres import refusal_remedy
+from delivery.database.instance_claim import DatabaseClaimed, claim_database
+from delivery.database.postgres import DatabaseUnsuitable, refusal_remedy
 from delivery.database.sqlite import is_damaged
 from delivery.errors import DeliveryError
 from delivery.exhaustion import EXHAUSTED, Resource, error_chain, exhausted_resource

@@ -13,11 +13,11 @@ from typing import Any
 
 from gateway.agents.model.schema_limits import MAX_SHOWN, find_beyond_limit
 
-MAX_STEPS = 40_000
-"""Parts of a schema, and entries of their lists by four, that are compared with a value."""
+MAX_COST = 160_000
+"""The most work of a comparison, in entries of the schema's lists; a part of the schema costs PART_COST."""
 
+PART_COST = 4
 MAX_DEPTH = 100
-_PER_STEP = 4
 
 _SHORTENED = Repr()
 _SHORTENED.maxlist, _SHORTENED.maxstring = 20, MAX_SHOWN
@@ -48,7 +48,7 @@ def find_mismatch(schema: Mapping[str, Any], value: object) -> str | None:
 class _Comparison:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
-        self._steps = 0
+        self._cost = 0
         self._resolved: dict[str, object] = {}
         self._choices: dict[int, frozenset[tuple[bool, object]]] = {}
         """The texts, numbers and constants of each `enum`, by the list's identity."""
@@ -56,7 +56,7 @@ class _Comparison:
 
     def find(self, schema: object, value: object, place: str, depth: int) -> str | None:
         """Return the first difference of a value from a part of the schema."""
-        self._charge(_PER_STEP)
+        self._charge(PART_COST)
         if depth > MAX_DEPTH:
             raise _LimitReached
         if schema is False:
@@ -76,8 +76,8 @@ class _Comparison:
 
     def _charge(self, entries: int) -> None:
         """Count what is compared; raises _LimitReached."""
-        self._steps += entries
-        if self._steps > MAX_STEPS * _PER_STEP:
+        self._cost += entries
+        if self._cost > MAX_COST:
             raise _LimitReached
 
     def _size(self, value: object) -> int:

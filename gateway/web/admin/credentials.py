@@ -50,7 +50,7 @@ async def create(call: ApiCall[CredentialCreate, NoContent]) -> CredentialRespon
     secret = body.secret.get_secret_value() if isinstance(body.secret, SecretStr) else body.secret
     config = {"host": body.host, "kind": body.kind, "secret": secret, "agents": body.agents}
     async with call.context.database.begin() as connection:
-        if len(await store.list_by_kind(connection, call.account, "credential")) >= MAX_CREDENTIALS:
+        if await store.count(connection, call.account, "credential") >= MAX_CREDENTIALS:
             detail = f"the account has {MAX_CREDENTIALS} credentials, which is the limit: delete one"
             raise HttpProblem(429, detail)
         written = await call.context.records.create(

@@ -34,7 +34,7 @@ from gateway.web.http.request_instrumentation import RequestObserver, ignore_req
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebLimits:
-    """Limits of the HTTP server, times in seconds; and of what an account creates, records by their kind."""
+    """Limits of the HTTP server; times in seconds. An account has `records` of each kind, and `webhooks`."""
 
     auth_failures: int = 30
     auth_window: float = 60.0
