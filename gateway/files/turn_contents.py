@@ -190,24 +190,25 @@ def unified_diff(
     after: Mapping[FilePlace, StoredFile],
 ) -> str:
     """Return the changes of text files as a unified diff, and one line for each other file."""
-    lines = list[str]()
+    diffs, size = list[str](), 0
     for one in changed:
         place = (one.workspace, one.path)
-        lines += _diff_of(one, before.get(place), after.get(place))
-        if sum(len(line) for line in lines) > MAX_DIFF_BYTES:
-            return "".join(lines)[:MAX_DIFF_BYTES] + "\n(the rest of the changes is left out)\n"
-    return "".join(lines)
+        diffs.append(_diff_of(one, before.get(place), after.get(place)))
+        size += len(diffs[-1])
+        if size > MAX_DIFF_BYTES:
+            return "".join(diffs)[:MAX_DIFF_BYTES] + "\n(the rest of the changes is left out)\n"
+    return "".join(diffs)
 
 
-def _diff_of(one: TreeFile, before: StoredFile | None, after: StoredFile | None) -> list[str]:
+def _diff_of(one: TreeFile, before: StoredFile | None, after: StoredFile | None) -> str:
     old, new = _text_of(before), _text_of(after)
     known = (before is not None or one.change == ADDED) and (after is not None or one.change == DELETED)
     if old is None or new is None or not known:
-        return [f"{one.change}: {one.path} ({one.size} bytes; its lines cannot be compared)\n"]
+        return f"{one.change}: {one.path} ({one.size} bytes; its lines cannot be compared)\n"
     was = "/dev/null" if one.change == ADDED else f"a/{one.path}"
     now = "/dev/null" if one.change == DELETED else f"b/{one.path}"
     found = list(render_diff(TextChange(before=old, after=new)))
-    return [f"{line}\n" for line in (f"--- {was}", f"+++ {now}", *found)] if found else []
+    return "".join(f"{line}\n" for line in (f"--- {was}", f"+++ {now}", *found)) if found else ""
 
 
 def _text_of(kept: StoredFile | None) -> str | None:
