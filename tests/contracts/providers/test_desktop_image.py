@@ -21,7 +21,7 @@ from gateway.accounts.view_links import ViewLinks
 from gateway.tools.screens.computer import computer
 from gateway.tools.tool import InvalidArguments, ToolContext
 from sandbox.config import SandboxConfig
-from sandbox.model import Network
+from sandbox.model import ExecRequest, Network
 from sandbox.port import Sandbox
 from sandbox.testing.rig import ProviderRig
 from sandbox_rigs import all_rigs
@@ -29,6 +29,8 @@ from tool_contexts import make_tool_context
 
 LINKS = ViewLinks(keys=(b"k" * 32,), public_url="https://bots.example")
 PUBLISHED = 8080
+LANGUAGES = ("ar", "el", "he", "hi", "ja", "ko", "ru", "th", "zh-cn", "zh-tw", "und-zsye")
+"""Languages of fontconfig, one for each script; the last is emoji."""
 
 
 def make_context(rig: ProviderRig, sandbox: Sandbox) -> ToolContext:
@@ -77,6 +79,17 @@ async def test_people_see_the_display_that_the_docker_sandbox_uses(tmp_path: Pat
                 assert (await screen.receive_bytes(timeout=60)).startswith(b"RFB 003")
         moved = await computer.run(context, {"action": "move", "x": 9, "y": 9}, "key_3")
         assert "pointer: 9,9" in moved.content
+
+
+@pytest.mark.skipif(
+    not os.environ.get("DOVECOTE_TEST_IMAGE"), reason="no image with a desktop (images/sandbox/test.sh)"
+)
+async def test_the_screen_has_the_letters_of_every_common_script(tmp_path: Path) -> None:
+    """A script without a font is boxes in screenshots, which neither a model nor a person can read."""
+    find = 'for one in {}; do test -n "$(fc-list :lang=$one family)" || echo $one; done'
+    async with open_desktop(tmp_path) as (_, sandbox):
+        missing = await sandbox.run(ExecRequest(script=find.format(" ".join(LANGUAGES))))
+    assert (missing.exit_code, missing.stdout) == (0, b"")
 
 
 async def test_a_provider_without_ports_has_no_live_view(tmp_path: Path) -> None:
