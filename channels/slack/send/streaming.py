@@ -15,7 +15,7 @@ from channels.errors import Ambiguous, NotPermitted, Rejected, Undeliverable
 from channels.inbox.text import clean
 from channels.message import Address, DraftText, Reply, RoomKind, SentMessage
 from channels.port import RECENT_PREFIX, ChannelState
-from channels.receiving.bounded_dict import BoundedDict
+from channels.receiving.expiring_set import ExpiringSet
 from channels.slack import text as slack_text
 from channels.slack.addresses import room_kind_of
 from channels.slack.api import Api, answer_of
@@ -33,9 +33,18 @@ MAX_MARKDOWN_CHARACTERS = 12_000
 
 LONGEST_ENTITY = 5
 MAX_REMEMBERED_ROOMS = 1000
+REFUSED_SECONDS = 3600.0
+"""Seconds for which no stream is tried where Slack refused one."""
+
+_EVERYWHERE = ""
 _UNSUPPORTED_CODES = frozenset(
     ["unknown_method", "not_allowed", "feature_not_enabled", "missing_scope", "method_deprecated"]
 )
+_PASSING_CODES = frozenset(
+    ["invalid_thread_ts", "missing_recipient_team_id", "missing_recipient_user_id", "not_in_channel"]
+)
+"""Codes that concern one thread or person, or last until the bot is invited: the next reply may stream."""
+
 STREAM_ENDED_CODES = {"message_not_in_streaming_state", "message_not_found", "unknown_method"}
 
 SendReply = Callable[[Address, Reply], Awaitable[SentMessage]]
@@ -43,7 +52,7 @@ UpdateMessage = Callable[[Address, str, Reply], Awaitable[None]]
 
 
 class StreamingReplies:
-    """Shows growing replies and remembers where Slack refuses streams."""
+    """Shows growing replies and remembers for a while where Slack refuses streams."""
 
     def __init__(
         self, api: Api, state: ChannelState, *, team: str, send: SendReply, update: UpdateMessage
@@ -53,8 +62,7 @@ class StreamingReplies:
         self._team = team
         self._send = send
         self._update = update
-        self._refused = BoundedDict[str, None](MAX_REMEMBERED_ROOMS)
-        self._is_refused_everywhere = False
+        self._refused = ExpiringSet[str](MAX_REMEMBERED_ROOMS, seconds=REFUSED_SECONDS)
 
     async def update(self, address: Address, draft: DraftText) -> SentMessage:
         """Show the text so far, by stream or update, as Slack allows here; raises ChannelError."""
@@ -91,12 +99,12 @@ class StreamingReplies:
 
     def may_stream(self, address: Address, recipient_id: str) -> bool:
         """Return whether a stream is possible: in a channel it needs a recipient."""
-        refused = self._is_refused_everywhere or address.room in self._refused
+        refused = _EVERYWHERE in self._refused or address.room in self._refused
         direct = room_kind_of(address.room, None) is RoomKind.DIRECT
         return not refused and (direct or bool(recipient_id))
 
     async def _start(self, address: Address, draft: DraftText) -> SentMessage | None:
-        """Start a stream with the text so far; None where Slack refuses, which is remembered.
+        """Start a stream with the text so far; None where Slack refuses.
 
         The text is noted before the call: this process may be killed, or give up, before it is answered.
         """
@@ -111,7 +119,7 @@ class StreamingReplies:
         return SentMessage(platform_id=STREAM_PREFIX + ts)
 
     async def start(self, address: Address, recipient_id: str, **content: Any) -> str | None:
-        """Start a stream; None where Slack refuses, which is remembered; raises ChannelError."""
+        """Start a stream; None where Slack refuses, which is remembered if it lasts; raises ChannelError."""
         other = await self._state.get(TEAM_PREFIX + recipient_id) if recipient_id else None
         try:
             answer, _ = await answer_of(
@@ -124,14 +132,11 @@ class StreamingReplies:
                 )
             )
         except (Rejected, NotPermitted, Undeliverable) as error:
-            self._remember_refusal(address.room, error_code(error))
+            code = error_code(error)
+            if code not in _PASSING_CODES and not isinstance(error, Undeliverable):
+                self._refused.add(_EVERYWHERE if code in _UNSUPPORTED_CODES else address.room)
             return None
-        return _parse_ts(answer)
-
-    def _remember_refusal(self, room: str, code: str) -> None:
-        if code in _UNSUPPORTED_CODES:
-            self._is_refused_everywhere = True
-        self._refused[room] = None
+        return sent_ts("chat.startStream", answer)
 
     async def _append(self, address: Address, draft: DraftText) -> bool:
         """Append the new text; False if the stream has ended."""
@@ -172,8 +177,9 @@ def _chunks(text: str) -> Iterator[str]:
         yield escaped
 
 
-def _parse_ts(answer: Mapping[str, Any]) -> str:
+def sent_ts(method: str, answer: Mapping[str, Any]) -> str:
+    """Return the id of a message that was sent; raises Ambiguous if the response has none."""
     ts = answer.get("ts")
     if not isinstance(ts, str) or not ts:
-        raise Ambiguous("chat.startStream: the response names no message")
+        raise Ambiguous(f"{method}: the response names no message")
     return ts

@@ -1,4 +1,4 @@
-"""A stream whose start was carried out, but whose answer was lost, becomes the reply."""
+"""A stream whose start was lost becomes the reply; one whose start was refused for now is tried again."""
 
 from __future__ import annotations
 
@@ -59,3 +59,20 @@ async def test_a_start_that_was_not_carried_out_is_not_found(simulator: Simulato
     with pytest.raises(Ambiguous):
         await slack.sender.update_draft(thread, STARTED)
     assert await slack.sender.find(thread, STARTED_KEY, since=LONG_AGO) is None
+
+
+@pytest.mark.parametrize(
+    "error", ["invalid_thread_ts", "thread_not_found", "not_in_channel", "is_archived", "user_not_found"]
+)
+async def test_a_refusal_that_passes_ends_no_other_streams(
+    simulator: Simulator, slack: Connection, error: str
+) -> None:
+    """It concerns one thread or person, or the room at that moment: the next reply there is streamed."""
+    thread = thread_address(await simulator.say("C0ROOM", "a question"))
+    await simulator.fail(error, method="chat.startStream")
+    first = await slack.sender.update_draft(thread, STARTED)
+    second = await slack.sender.update_draft(thread, STARTED)
+    assert [sent is not None and sent.platform_id.startswith("stream:") for sent in (first, second)] == [
+        False,
+        True,
+    ]
