@@ -19,12 +19,21 @@ from slack_bolt.response import BoltResponse
 
 from channels.errors import ChannelError
 from channels.inbox.text import clean, mapping
-from channels.message import IgnoredUpdate, Message, PermissionsChanged, RoomMigrated, RoomsRenamed, Update
+from channels.message import (
+    ButtonPress,
+    IgnoredUpdate,
+    Message,
+    PermissionsChanged,
+    RoomMigrated,
+    RoomsRenamed,
+    Update,
+)
 from channels.port import Accept
 from channels.slack.api import Api
 from channels.slack.errors import error_code
 from channels.slack.payloads import Bot
 from channels.slack.receive import codec, interactions
+from channels.slack.send.notices import show_to
 from channels.slack.send.workspace_sender import refer
 from channels.slack.session import SDK_LOG
 from channels.slack.text import mentioned_users
@@ -34,8 +43,9 @@ from channels.slack.workspaces import ENTERPRISE, TEAM, UNINSTALL_EVENTS, SlackW
 TRIGGER_SECONDS = 2.5
 """Seconds that opening a modal may take; Slack's trigger expires after three."""
 
-_TRIGGER_CODES = {"expired_trigger_id", "trigger_expired", "exchanged_trigger_id", "trigger_exchanged"}
-"""Codes of a trigger that expired or was used."""
+LATE_PRESS = "This press came too late to ask for your comment: press the button again."
+_EXPIRED_CODES = {"expired_trigger_id", "trigger_expired"}
+_USED_CODES = {"exchanged_trigger_id", "trigger_exchanged"}
 
 _MALFORMED = (ValueError, TypeError, AttributeError, KeyError, RecursionError)
 _STORED, _MALFORMED_REQUEST, _NOT_STORED = 200, 400, 503
@@ -116,13 +126,13 @@ class BoltInbox:
         workspace: Workspace = req.context["workspace"]
         envelope = {"type": kind_of(req.body), "payload": req.body}
         modal = interactions.parse_modal_request(envelope, workspace.bot)
-        if modal is not None and await _open_modal(workspace.api, modal):
+        update = codec.decode(envelope, channel=self._channel, bot=workspace.bot)
+        if modal and isinstance(update, ButtonPress) and await _open_modal(workspace.api, modal, update):
             return BoltResponse(status=_STORED)
         event = req.body.get("event")
         if isinstance(event, dict) and event.get("type") in UNINSTALL_EVENTS:
             at = float(req.body.get("event_time") or 0)
             return await _keep(event["type"], self._workspaces.delete(event, **_place(req), at=at))
-        update = codec.decode(envelope, channel=self._channel, bot=workspace.bot)
         if isinstance(update, IgnoredUpdate):
             log.debug("slack.update_ignored", reason=update.reason)
             return BoltResponse(status=_STORED)
@@ -149,21 +159,26 @@ async def _keep(key: str, storing: Awaitable[None]) -> BoltResponse:
     return BoltResponse(status=_STORED)
 
 
-async def _open_modal(api: Api, modal: interactions.ModalRequest) -> bool:
+async def _open_modal(api: Api, modal: interactions.ModalRequest, press: ButtonPress) -> bool:
     """Open the modal that asks for a comment; False if the press is taken without one.
 
-    A trigger can be used once, within three seconds; after that the user must press again.
+    A trigger can be used once, within three seconds; after that the user is told to press again.
     """
+    code = await _attempt(api.call("views.open", {"trigger_id": modal.trigger, "view": modal.view}))
+    if code in _EXPIRED_CODES:
+        code = await _attempt(show_to(api, press, LATE_PRESS))
+    return code in {"", *_USED_CODES}
+
+
+async def _attempt(call: Awaitable[object]) -> str:
+    """Make a call for a user who waits; return the error's code, "" if there was none."""
     try:
         async with asyncio.timeout(TRIGGER_SECONDS):
-            await api.call("views.open", {"trigger_id": modal.trigger, "view": modal.view})
-    except TimeoutError:
-        log.warning("slack.modal_timed_out")
-        return False
-    except ChannelError as error:
-        log.warning("slack.modal_failed", error=str(error))
-        return error_code(error) in _TRIGGER_CODES
-    return True
+            await call
+    except (ChannelError, TimeoutError) as error:
+        log.warning("slack.press_not_answered", error=str(error) or "Slack did not answer in time")
+        return (isinstance(error, ChannelError) and error_code(error)) or "unknown"
+    return ""
 
 
 def _team_of_author(request: AsyncBoltRequest) -> str:

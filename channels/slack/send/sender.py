@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from channels.errors import Ambiguous, Rejected, Unreachable
+from channels.errors import Rejected
 from channels.message import (
     Address,
     ButtonPress,
@@ -25,9 +25,10 @@ from channels.slack.errors import MARKUP_ERRORS, error_code
 from channels.slack.payloads import Bot
 from channels.slack.send import lookup, rendering
 from channels.slack.send.assistant_status import AssistantStatus
+from channels.slack.send.notices import show_to
 from channels.slack.send.reactions import Reactions
 from channels.slack.send.steps import StepPlans
-from channels.slack.send.streaming import STREAM_PREFIX, StreamingReplies
+from channels.slack.send.streaming import STREAM_PREFIX, StreamingReplies, sent_ts
 from channels.slack.send.uploads import FileTransfers
 from channels.slack.thread_locations import ThreadLocations
 
@@ -53,9 +54,8 @@ class SlackSender(Sender):
         parameters = {**rendering.target(address), **rendering.delivery_metadata(reply.key), **no_previews}
         await self._locations.note_thread(address)
         with self._status.sending(address):
-            return _parse_sent(
-                "chat.postMessage", await self._call_rendered("chat.postMessage", parameters, reply)
-            )
+            answer = await self._call_rendered("chat.postMessage", parameters, reply)
+            return SentMessage(platform_id=sent_ts("chat.postMessage", answer))
 
     async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
         """Edit one of the bot's messages and end its stream; buttons not in `reply` are removed."""
@@ -115,26 +115,11 @@ class SlackSender(Sender):
 
     async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
         """Show a notice to that user only, by the interaction's response_url while it is valid."""
-        await self._show_to(to, to.token, text)
+        await show_to(self._api, to, text)
 
     async def reply_confidentially(self, to: Message | Command, text: str) -> None:
         """Show a text to that user only, in the thread; it is gone when Slack is loaded again."""
-        await self._show_to(to, to.token if isinstance(to, Command) else "", text)
-
-    async def _show_to(self, to: ButtonPress | Message | Command, token: str, text: str) -> None:
-        notice = rendering.escape(text)[: rendering.TEXT_LIMIT]
-        if "://" in token and await self._respond(token, notice):
-            return
-        parameters = {**rendering.target(to.address), "user": to.author.id, "text": notice}
-        await self._api.call("chat.postEphemeral", parameters)
-
-    async def _respond(self, url: str, text: str) -> bool:
-        """Post to a response_url; False if it is not Slack's or has expired."""
-        notice = {"response_type": "ephemeral", "replace_original": False, "text": text}
-        try:
-            return await self._api.respond(url, notice)
-        except (Rejected, Unreachable):
-            return False
+        await show_to(self._api, to, text)
 
     async def _update(
         self, address: Address, ts: str, reply: Reply, render: Render = rendering.render_blocks
@@ -151,10 +136,3 @@ class SlackSender(Sender):
             if error_code(error) not in MARKUP_ERRORS:
                 raise
         return await self._api.call(method, {**target, **rendering.render_plain(reply)})
-
-
-def _parse_sent(method: str, answer: Mapping[str, Any]) -> SentMessage:
-    ts = answer.get("ts")
-    if not isinstance(ts, str) or not ts:
-        raise Ambiguous(f"{method}: the response names no message")
-    return SentMessage(platform_id=ts)

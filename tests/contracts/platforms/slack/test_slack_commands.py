@@ -251,6 +251,22 @@ async def test_a_modal_that_does_not_open_prevents_no_decision(
     assert [type(update) for update in recorder.updates] == [ButtonPress] * pressed
 
 
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_late_press_is_answered_with_a_notice(
+    simulator: Simulator, posted_to: Connection, answers: bool
+) -> None:
+    """Also if the response_url has expired, as that of a press that waited for half an hour."""
+    sent = await posted_to.sender.send(ROOM, make_reply("May I?", buttons=(PROMPT_BUTTON,)))
+    simulator.world.trigger_seconds = -1.0
+    simulator.server.refuses_responses = not answers
+    recorder = UpdateRecorder()
+    async with serve_webhook(posted_to, recorder.accept) as simulator.request_url:
+        await simulator.press("C0ROOM", sent.platform_id, "apr_1:no", user="U0BOB")
+    (notice,) = simulator.world.notices
+    assert (notice["user"], "press the button again" in notice["text"]) == ("U0BOB", True)
+    assert recorder.updates == []
+
+
 @pytest.mark.parametrize("metadata", ["", "{}", "[]", '{"data": 1}', "x" * 3001])
 def test_a_modal_that_is_not_bound_is_ignored(metadata: str) -> None:
     """Responses are validated as strictly as requests."""
