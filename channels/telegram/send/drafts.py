@@ -8,12 +8,17 @@ from typing import Any
 
 from channels.errors import ChannelError, NotPermitted, Rejected, Undeliverable
 from channels.message import Address, DraftText
+from channels.receiving.expiring_set import ExpiringSet
 from channels.telegram.errors import is_unknown_method
 from channels.telegram.send.rendering import target
 from channels.telegram.text import is_group
 
 METHOD = "sendMessageDraft"
 MAX_REFUSALS = 10_000
+REFUSED_SECONDS = 3600.0
+"""Seconds for which no preview is tried where one was refused."""
+
+_EVERYWHERE = ""
 CallWithText = Callable[[str, Mapping[str, Any], str], Awaitable[Any]]
 
 
@@ -23,15 +28,14 @@ def draft_id(key: str) -> int:
 
 
 class DraftPreviews:
-    """Sends previews and remembers the rooms and servers that refused them."""
+    """Sends previews and remembers for a while the rooms and servers that refused them."""
 
     def __init__(self, call: CallWithText) -> None:
         self._call = call
-        self._is_supported = True
-        self._refused: set[str] = set()
+        self._refused = ExpiringSet[str](MAX_REFUSALS, seconds=REFUSED_SECONDS)
 
     async def preview(self, address: Address, draft: DraftText) -> bool:
-        """Show a preview; False if a message must be used instead, now and from now on."""
+        """Show a preview; False if a message must be used instead, also for the rest of this reply."""
         if draft.platform_id is not None or not self._is_allowed(address.room):
             return False
         try:
@@ -43,17 +47,16 @@ class DraftPreviews:
         return True
 
     def _is_allowed(self, room: str) -> bool:
-        return self._is_supported and not is_group(room) and room not in self._refused
+        return not is_group(room) and room not in self._refused and _EVERYWHERE not in self._refused
 
     def _remember_refusal(self, error: ChannelError, room: str) -> bool:
-        """Remember a server without the method, or a room without previews."""
-        if is_unknown_method(error):
-            self._is_supported = False
-            return True
-        if not isinstance(error, Rejected | NotPermitted | Undeliverable) or _is_about_text(error):
+        """Remember a server without the method, or a room without previews; a dead chat may come back."""
+        place = _EVERYWHERE if is_unknown_method(error) else room
+        is_refusal = isinstance(error, Rejected | NotPermitted | Undeliverable)
+        if place == room and (not is_refusal or _is_about_text(error)):
             return False
-        if len(self._refused) < MAX_REFUSALS:
-            self._refused.add(room)
+        if not isinstance(error, Undeliverable):
+            self._refused.add(place)
         return True
 
 

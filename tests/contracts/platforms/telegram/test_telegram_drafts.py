@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from channels.errors import RateLimited, Rejected
+from channels.errors import RateLimited, Rejected, Undeliverable
 from channels.message import Address, Command, DraftText, Reaction, Reply, StatusReaction
 from channels.port import Connection
 from channels.telegram import plugin
@@ -109,6 +109,18 @@ async def test_a_refused_preview_becomes_a_message(
         assert shown is not None
     assert [name for name, _ in simulator.calls].count("sendMessageDraft") == 1
     assert len(simulator.messages(7)) == 2
+
+
+async def test_a_person_who_unblocks_the_bot_sees_previews_again(
+    simulator: Simulator, telegram: Connection
+) -> None:
+    """That a chat was closed for the bot says nothing of previews."""
+    await simulator.block(7)
+    with pytest.raises(Undeliverable):
+        await telegram.sender.update_draft(ROOM, DraftText(key="dlv_1.0", text="Let me"))
+    await simulator.readmit(7)
+    assert await telegram.sender.update_draft(ROOM, DraftText(key="dlv_2.0", text="Let me")) is None
+    assert [draft.text for draft in simulator.drafts(7)] == ["Let me"]
 
 
 async def test_a_preview_too_fast_is_delayed(simulator: Simulator, telegram: Connection) -> None:
