@@ -27,7 +27,7 @@ async def _open(
 
     async with connect(settings, guard) as api:
         bot = await api.identify()
-        decoder = Decoder(api, channel=channel, bot=bot)
+        decoder = Decoder(api, channel=channel, bot=bot, state=state)
         async with AlbumBuffer(state, decoder, seconds=settings.album_seconds) as albums:
             yield Connection(
                 receiver=TelegramReceiver(api, settings, albums, decoder),
@@ -35,24 +35,12 @@ async def _open(
             )
 
 
+_LACKING = set(map(ChannelFeature, ("prompts", "steps", "find", "idempotent_send")))
+
 plugin = ChannelPlugin(
     name="telegram",
     title="Telegram",
-    features=frozenset(
-        {
-            ChannelFeature.EDIT,
-            ChannelFeature.DELETE,
-            ChannelFeature.EDITS,
-            ChannelFeature.TYPING,
-            ChannelFeature.UPLOAD,
-            ChannelFeature.DOWNLOAD,
-            ChannelFeature.BUTTONS,
-            ChannelFeature.REACT,
-            ChannelFeature.REACTIONS,
-            ChannelFeature.STREAM,
-            ChannelFeature.CONFIDENTIAL,
-        }
-    ),
+    features=frozenset(ChannelFeature) - _LACKING,
     limits=ChannelLimits(
         text=4096,
         upload_bytes=50_000_000,

@@ -75,9 +75,8 @@ class AlbumBuffer:
             return False
         known = await self._state.list(f"{PREFIX}{album}:")
         if known and not any(known.values()):
-            return bool(
-                chunks.keys() <= known.keys()
-            )  # a repeated part was accepted before; a new one is too late
+            # A repeated part was accepted before; a new one is too late.
+            return chunks.keys() <= known.keys()
         await self._state.set(chunks)
         self._schedule(album, accept)
         return True

@@ -10,11 +10,13 @@ import structlog
 
 from channels.errors import ChannelError
 from channels.message import ButtonPress, Command, IgnoredUpdate, Message, RoomKind, Update
+from channels.port import RECENT_PREFIX, ChannelState
 from channels.receiving.bounded_dict import BoundedDict
 from channels.telegram.api import Api
 from channels.telegram.payloads import COMMENTS, Bot
 from channels.telegram.receive import codec
 
+TALK_PREFIX = f"{RECENT_PREFIX}talk:"
 MAX_REMEMBERED = 10_000
 TIMEOUT_SECONDS = 5.0
 RECHECK_SECONDS = 600.0
@@ -27,13 +29,15 @@ log = structlog.get_logger(__name__)
 class Decoder:
     """Decodes the updates of one bot.
 
-    `_talks` are chains of replies that are no comments: their first messages were received or shown.
+    `_talks` are chains of replies that are no comments: their first messages were received or shown. In
+    groups that discuss a channel's posts, they are also in the channel's state, for restarts and replicas.
     """
 
-    def __init__(self, api: Api, *, channel: str, bot: Bot) -> None:
+    def __init__(self, api: Api, *, channel: str, bot: Bot, state: ChannelState) -> None:
         self._api = api
         self._channel = channel
         self._bot = bot
+        self._state = state
         self._has_channel = BoundedDict[str, tuple[float, bool]](MAX_REMEMBERED)
         self._talks = BoundedDict[str, None](MAX_REMEMBERED)
 
@@ -43,13 +47,24 @@ class Decoder:
         if not isinstance(decoded, Message | Command | ButtonPress) or decoded.room is RoomKind.DIRECT:
             return decoded
         first, is_shown = codec.find_chain(updates[0])
-        chain = f"{decoded.address.room}/{first}"
-        if is_shown and not decoded.address.thread:
-            self._talks[chain] = None
-        is_placed = decoded.address.thread or chain in self._talks
-        if is_placed or not await self._is_discussion(decoded.address.room):
+        if decoded.address.thread or await self._is_talk(decoded.address.room, first, is_shown=is_shown):
             return decoded
         return replace(decoded, address=replace(decoded.address, thread=f"{COMMENTS}{first}"))
+
+    async def _is_talk(self, room: str, first: int, *, is_shown: bool) -> bool:
+        """Return whether a chain is no comment, and remember that; raises DatabaseUnavailable."""
+        chain = f"{TALK_PREFIX}{room}/{first}"
+        if chain in self._talks:
+            return True
+        if not await self._is_discussion(room):
+            if not is_shown:
+                return True
+        elif is_shown:
+            await self._state.set({chain: "1"})
+        elif not await self._state.get(chain):
+            return False
+        self._talks[chain] = None
+        return True
 
     async def _is_discussion(self, room: str) -> bool:
         """Return whether a group discusses a channel's posts (`linked_chat_id` of getChat)."""

@@ -145,9 +145,8 @@ class TelegramReceiver(Receiver):
             except ChannelError as error:
                 failures = await self._back_off(error, failures, receiving)
             else:
-                contested_since = (
-                    contested_since if failures else None
-                )  # a poll that waited met no other poller
+                if not failures:  # a poll that waited met no other poller
+                    contested_since = None
                 receiving(RECEIVING)
                 stored = await self._accept_due(updates, queue, accept, stop)
                 failures = 0 if stored else await self._pause(failures)

@@ -12,6 +12,7 @@ from channels.port import Connection
 from channels.telegram import plugin
 from channels.telegram.simulator import Simulator, simulate
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
+from channels.testing.memory_state import MemoryChannelState
 
 GROUP, CHANNEL = -1_001_234_567_890, -1_009_999_999_999
 
@@ -85,6 +86,20 @@ async def test_a_talk_in_the_group_goes_on_as_one_conversation(
         await simulator.press(GROUP, numbers[-2], "yes", user=7)
         updates = await recorder.wait(4)
     assert [one.address for one in updates if isinstance(one, Message | ButtonPress)] == [room] * 4
+
+
+async def test_a_talk_goes_on_as_one_conversation_after_a_restart(simulator: Simulator) -> None:
+    """What began the chain is in the channel's state, so no later process takes a reply for a comment."""
+    room, state = Address(channel="chn_contract", room=str(GROUP)), MemoryChannelState()
+    first = await simulator.say(GROUP, "@dovecote_bot a", user=7)
+    async with open_connection(plugin, simulator.settings(poll_seconds=5), state) as connection:
+        await read(connection, 1)
+        answer = await connection.sender.send(room, Reply(text="b", key="b", reply_to=str(first)))
+    simulator.world.updates.clear()
+    await simulator.say(GROUP, "c", user=7, reply_to=int(answer.platform_id))
+    async with open_connection(plugin, simulator.settings(poll_seconds=5), state) as connection:
+        (message,) = await read(connection, 1)
+    assert message.address == room
 
 
 async def test_a_group_that_cannot_be_asked_about_holds_no_update(
