@@ -29,10 +29,8 @@ async def _open(
         bot = await api.identify()
         decoder = Decoder(api, channel=channel, bot=bot, state=state)
         async with AlbumBuffer(state, decoder, seconds=settings.album_seconds) as albums:
-            yield Connection(
-                receiver=TelegramReceiver(api, settings, albums, decoder),
-                sender=TelegramSender(api),
-            )
+            receiver = TelegramReceiver(api, settings, albums, decoder)
+            yield Connection(receiver=receiver, sender=TelegramSender(api))
 
 
 _LACKING = set(map(ChannelFeature, ("prompts", "steps", "find", "idempotent_send")))

@@ -71,6 +71,7 @@ class Updates:
             "url": self._webhook,
             "has_custom_certificate": False,
             "pending_update_count": len(self._world.updates),
+            **({"allowed_updates": self._world.kinds} if self._world.kinds else {}),
             **self._failure,
         }
 

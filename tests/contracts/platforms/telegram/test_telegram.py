@@ -192,8 +192,11 @@ async def test_a_webhook_is_registered_and_posted_to_until_it_accepts(simulator:
     assert ("setWebhook", SECRET) in [(name, given.get("secret_token")) for name, given in simulator.calls]
 
 
-async def test_a_webhook_that_was_removed_is_registered_again(simulator: Simulator) -> None:
-    """The webhook's address is checked now and then; messages sent in the meantime arrive."""
+@pytest.mark.parametrize("changed", ["url", "kinds", "secret"])
+async def test_a_webhook_that_another_program_changed_is_registered_again(
+    simulator: Simulator, changed: str
+) -> None:
+    """It is checked now and then; messages sent in the meantime arrive, and presses of buttons do again."""
     recorder = UpdateRecorder()
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_check_seconds=0.05)
     async with (
@@ -202,12 +205,17 @@ async def test_a_webhook_that_was_removed_is_registered_again(simulator: Simulat
         open_connection(plugin, {**settings, "webhook_url": url}) as connection,
         receiving(connection, recorder),
     ):
-        await simulator.wait_until(lambda: simulator.updates.info()["url"] == url)
-        await simulator.updates.set_webhook("", "")
+        await recorder.wait_until_receiving()
+        kinds = simulator.world.kinds
+        if changed == "kinds":
+            simulator.world.kinds = ["message"]
+        else:
+            await simulator.updates.set_webhook("" if changed == "url" else url, "another")
         await simulator.say(7, "is anybody there?")
         await recorder.wait(1)
-        await simulator.wait_until(lambda: recorder.states[-1])
-    assert "the webhook was removed or set elsewhere" in recorder.reasons
+        await simulator.wait_until(lambda: simulator.world.kinds == kinds and recorder.states[-1])
+    reason = "401" if changed == "secret" else "the webhook was removed or changed by another program"
+    assert any(reason in one for one in recorder.reasons)
 
 
 async def test_failed_posts_are_reported(simulator: Simulator) -> None:
