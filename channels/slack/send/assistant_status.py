@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from channels.errors import NotPermitted, Rejected, Undeliverable
 from channels.message import Address
-from channels.receiving.bounded_dict import BoundedDict
+from channels.receiving.expiring_set import ExpiringSet
 from channels.slack.api import Api
 
 STATUS_TEXT = "is working…"
@@ -21,17 +21,17 @@ ThreadKey = tuple[str, str]
 
 
 class AssistantStatus:
-    """Sets statuses and remembers the threads that refuse them."""
+    """Sets statuses and remembers the threads that refuse them, for some seconds."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, *, refused_seconds: float = 600.0) -> None:
         self._api = api
-        self._refused = BoundedDict[ThreadKey, None](MAX_REMEMBERED)
+        self._refused = ExpiringSet[ThreadKey](MAX_REMEMBERED, seconds=refused_seconds)
         self._sending: Counter[ThreadKey] = Counter()
         self._setting: set[ThreadKey] = set()
         self._overtaken: set[ThreadKey] = set()
 
     async def show_working(self, address: Address) -> None:
-        """Set a thread's status, unless Slack refused it before or a message is being sent."""
+        """Set a thread's status, unless Slack refused it lately or a message is being sent."""
         key = _thread_key(address)
         if not address.thread or key in self._refused or key in self._sending or key in self._setting:
             return
@@ -41,7 +41,7 @@ class AssistantStatus:
             if key in self._overtaken:
                 await self._set(key, "")
         except (Rejected, NotPermitted, Undeliverable):
-            self._refused[key] = None
+            self._refused.add(key)
         finally:
             self._setting.discard(key)
             self._overtaken.discard(key)

@@ -1,4 +1,4 @@
-"""A stream whose start was lost becomes the reply; one whose start was refused for now is tried again."""
+"""A stream whose start was lost becomes the reply; streams and statuses that were refused are tried again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from channels.errors import Ambiguous
 from channels.message import DraftText
 from channels.port import Connection
 from channels.slack import plugin
+from channels.slack.api import connect
+from channels.slack.send.assistant_status import AssistantStatus
+from channels.slack.settings import SlackSettings
 from channels.slack.simulator import Simulator
 from channels.testing.connections import open_connection
 from channels.testing.memory_state import MemoryChannelState
+from egress.guard import TRUSTED
 from slack_connections import make_reply, thread_address
 
 STARTED_KEY = "draft_lost"
@@ -76,3 +80,14 @@ async def test_a_refusal_that_passes_ends_no_other_streams(
         False,
         True,
     ]
+
+
+async def test_a_thread_that_refused_a_status_is_asked_again_later(simulator: Simulator) -> None:
+    """The bot may have been invited in the meantime."""
+    thread = thread_address(await simulator.say("C0ROOM", "a question"))
+    async with connect(SlackSettings.model_validate(simulator.settings()), TRUSTED) as api:
+        status = AssistantStatus(api, refused_seconds=0.0)
+        await simulator.fail("not_in_channel", method="assistant.threads.setStatus")
+        for shown in ("", "is working…"):
+            await status.show_working(thread)
+            assert simulator.world.status("C0ROOM", thread.thread or "") == shown

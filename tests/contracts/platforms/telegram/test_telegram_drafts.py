@@ -10,9 +10,13 @@ from channels.errors import RateLimited, Rejected, Undeliverable
 from channels.message import Address, Command, DraftText, Reaction, Reply, StatusReaction
 from channels.port import Connection
 from channels.telegram import plugin
+from channels.telegram.api import connect
 from channels.telegram.send.drafts import draft_id
+from channels.telegram.send.reactions import Reactions
+from channels.telegram.settings import TelegramSettings
 from channels.telegram.simulator import Simulator, simulate
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
+from egress.guard import TRUSTED
 
 ROOM = Address(channel="chn_contract", room="7")
 GROUP = Address(channel="chn_contract", room="-42")
@@ -169,6 +173,19 @@ async def test_a_chat_that_allows_other_emoji_gets_one_of_those(
             await telegram.sender.react(GROUP, number, StatusReaction.SEEN)
     tried = [given["reaction"] for name, given in simulator.calls if name == "setMessageReaction"]
     assert len(tried) == 4
+
+
+async def test_a_chat_that_allows_a_reaction_again_gets_it(simulator: Simulator) -> None:
+    """An administrator changed the chat: what it refused is tried again later."""
+    number = str(await simulator.say(-42, "please", user=7))
+    async with connect(TelegramSettings.model_validate(simulator.settings()), TRUSTED) as api:
+        reactions = Reactions(api, refused_seconds=0.0)
+        await simulator.restrict(-42, reactions=[])
+        with pytest.raises(Rejected):
+            await reactions.set(GROUP, number, StatusReaction.SEEN)
+        await simulator.restrict(-42)
+        await reactions.set(GROUP, number, StatusReaction.SEEN)
+    assert simulator.world.posts[-42, int(number)].raw["reactions"] == [{"type": "emoji", "emoji": "👀"}]
 
 
 async def test_a_reaction_to_a_message_that_is_gone_is_rejected(
