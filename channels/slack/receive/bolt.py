@@ -44,6 +44,8 @@ TRIGGER_SECONDS = 2.5
 """Seconds that opening a modal may take; Slack's trigger expires after three."""
 
 LATE_PRESS = "This press came too late to ask for your comment: press the button again."
+ABSENT = "I am not a member here, so nobody sees my answer: `/invite` me, or write to me directly."
+_ABSENT_CODES = {"not_in_channel", "channel_not_found"}
 _EXPIRED_CODES = {"expired_trigger_id", "trigger_expired"}
 _USED_CODES = {"exchanged_trigger_id", "trigger_exchanged"}
 
@@ -138,7 +140,10 @@ class BoltInbox:
             return BoltResponse(status=_STORED)
         of_author = _team_of_author(req)
         other = of_author if of_author != workspace.bot.team else ""
-        return await _keep(update.key, self._accept(req.context["accept"], _placed(update, workspace), other))
+        kept = await _keep(update.key, self._accept(req.context["accept"], _placed(update, workspace), other))
+        if isinstance(update, Message) and "command" in req.body and kept.status == _STORED:
+            await _warn_of_absence(workspace.api, update, clean(req.body.get("response_url")))
+        return kept
 
     async def _accept(self, accept: Accept, update: Update, other_team: str) -> None:
         """Accept an update, and note the room of a message, and the team of an author of another one."""
@@ -170,15 +175,25 @@ async def _open_modal(api: Api, modal: interactions.ModalRequest, press: ButtonP
     return code in {"", *_USED_CODES}
 
 
-async def _attempt(call: Awaitable[object]) -> str:
+async def _attempt(call: Awaitable[object], seconds: float = TRIGGER_SECONDS) -> str:
     """Make a call for a user who waits; return the error's code, "" if there was none."""
     try:
-        async with asyncio.timeout(TRIGGER_SECONDS):
+        async with asyncio.timeout(seconds):
             await call
     except (ChannelError, TimeoutError) as error:
-        log.warning("slack.press_not_answered", error=str(error) or "Slack did not answer in time")
+        log.warning("slack.interaction_call_failed", error=str(error) or "Slack did not answer in time")
         return (isinstance(error, ChannelError) and error_code(error)) or "unknown"
     return ""
+
+
+async def _warn_of_absence(api: Api, question: Message, url: str) -> None:
+    """Tell a user who asked by a slash command if the bot is no member of the room: no answer is shown there.
+
+    The request must be answered within three seconds.
+    """
+    read = api.call("conversations.history", {"channel": question.address.room, "limit": 1})
+    if await _attempt(read, 1.0) in _ABSENT_CODES:
+        await _attempt(api.respond(url, {"response_type": "ephemeral", "text": ABSENT}), 1.0)
 
 
 def _team_of_author(request: AsyncBoltRequest) -> str:

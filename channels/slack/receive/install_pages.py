@@ -12,20 +12,9 @@ from slack_bolt.response import BoltResponse
 from slack_sdk.oauth.installation_store import Bot as InstalledBot
 
 from channels.errors import ChannelError, Unauthorized
-from channels.port import (
-    ChannelInstallation,
-    ChannelInstallations,
-    ChannelSecrets,
-    PageRequest,
-    PageResponse,
-)
+from channels.port import ChannelInstallation, ChannelInstallations, ChannelSecrets, PageRequest, PageResponse
 from channels.slack.api import Api
-from channels.slack.installations import (
-    STATE_SECONDS,
-    ChannelInstallationStore,
-    ChannelStateStore,
-    owner_of,
-)
+from channels.slack.installations import STATE_SECONDS, ChannelInstallationStore, ChannelStateStore, owner_of
 from channels.slack.scopes import SCOPES
 from channels.slack.session import SDK_LOG
 from channels.slack.workspaces import ENTERPRISE, TEAM

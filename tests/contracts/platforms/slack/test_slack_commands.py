@@ -118,6 +118,20 @@ async def test_an_edit_is_another_event_of_the_message(simulator: Simulator, sla
     assert first.key != second.key
 
 
+@pytest.mark.parametrize("refusal", ["not_in_channel", "channel_not_found", ""])
+async def test_a_question_where_the_bot_is_no_member_gets_a_notice(
+    simulator: Simulator, slack: Connection, refusal: str
+) -> None:
+    """Slash commands work everywhere, but the answer would be shown nowhere, without a word."""
+    await simulator.kick("C0ROOM", refusal=refusal)
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
+        await simulator.slash("C0ROOM", "what is up?")
+        await wait_for_update(recorder, Message)
+        await simulator.wait_until_acknowledged()
+    assert ["/invite" in one["text"] for one in simulator.world.notices] == [True] * bool(refusal)
+
+
 async def test_a_press_is_answered_to_its_person(simulator: Simulator, slack: Connection) -> None:
     """No other person sees the notice."""
     sent = await slack.sender.send(ROOM, make_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
