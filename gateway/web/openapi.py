@@ -183,7 +183,9 @@ def _request_body(route: ApiRoute, references: Any) -> dict[str, Any]:
     if route.request_model is not None:
         return {
             "required": not route.optional_body,
-            "content": {JSON_TYPE: {"schema": references[route.request_model, "validation"]}},
+            "content": {
+                JSON_TYPE: {"schema": _with_batch(route, references[route.request_model, "validation"])}
+            },
         }
     if route.form_model is not None:
         form = {"schema": references[route.form_model, "validation"]}
@@ -191,6 +193,13 @@ def _request_body(route: ApiRoute, references: Any) -> dict[str, Any]:
     if route.raw and route.method in ("PUT", "POST", "PATCH"):
         return {"content": {BYTES_TYPE: {"schema": {}}}}
     return {}
+
+
+def _with_batch(route: ApiRoute, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a body, or of a body or a list of bodies."""
+    if not route.batch:
+        return body
+    return {"anyOf": [body, {"type": "array", "items": body, "minItems": 1, "maxItems": route.batch}]}
 
 
 JSON_TYPE, BYTES_TYPE = "application/json", "application/octet-stream"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -64,6 +64,12 @@ class NoContent(RequestModel):
     """No body and no query."""
 
 
+class Batch(RequestModel):
+    """The body of a route with a `batch`: several bodies, in the order of the list."""
+
+    items: tuple[BaseModel, ...]
+
+
 Body = TypeVar("Body", bound=BaseModel)
 Query = TypeVar("Query", bound=BaseModel)
 
@@ -120,8 +126,9 @@ class ApiRoute:
     is for handlers that return a model or None. `media_type` documents responses that are not JSON. `streams`
     returns whether a body asks for a stream. `error_responses` are further statuses, `empty_responses`
     further ones without a body. `lenient` replaces characters that cannot be stored, for bodies with a
-    program's or a model's output. `body_bytes` raises the limit on the body's size. `versioned` resources
-    have an ETag; the handlers of their changes check the conditions.
+    program's or a model's output. `body_bytes` raises the limit on the body's size. `batch` is how many
+    bodies may be sent as one list, which the handler gets as a `Batch`; 0: none. `versioned` resources have
+    an ETag; the handlers of their changes check the conditions.
     """
 
     method: str
@@ -140,6 +147,7 @@ class ApiRoute:
     optional_body: bool = False
     lenient: bool = False
     body_bytes: int = 0
+    batch: int = 0
     media_type: str | None = None
     streams: Callable[[Any], bool] = _is_no_stream
     error_responses: Mapping[int, str] = field(default_factory=dict)
@@ -230,9 +238,24 @@ def _parse(route: ApiRoute, raw: bytes) -> BaseModel:
     if not raw:
         raise HttpProblem(400, "this request needs a JSON body")
     value = request_body.parse_json(raw, lenient=route.lenient)
+    if route.batch and isinstance(value, list) and value:
+        return _parse_batch(route, route.request_model, value)
+    return _parse_object(route, route.request_model, value, "")
+
+
+def _parse_batch(route: ApiRoute, model: type[BaseModel], values: Sequence[Any]) -> Batch:
+    if len(values) > route.batch:
+        detail = f"at most {route.batch} messages in one batch, not {len(values)}"
+        raise invalid([Fault(pointer="", detail=detail)])
+    found = (_parse_object(route, model, value, f"/{place}") for place, value in enumerate(values))
+    return Batch.model_construct(items=tuple(found))
+
+
+def _parse_object(route: ApiRoute, model: type[BaseModel], value: Any, below: str) -> BaseModel:
     if not isinstance(value, dict):
-        raise invalid([Fault(pointer="", detail="the body must be a JSON object")])
-    return _validate(route.request_model, value, "", fixed=_fixed_fields(route))
+        detail = f"{'the message' if below else 'the body'} must be a JSON object"
+        raise invalid([Fault(pointer=below, detail=detail)])
+    return _validate(model, value, below, fixed=_fixed_fields(route))
 
 
 def _fixed_fields(route: ApiRoute) -> set[str]:
