@@ -84,10 +84,10 @@ def load_client_settings(config: Path | None, **flags: Any) -> Settings:
 
 
 def require_models(settings: Settings) -> None:
-    """Exit when the default agent's models cannot be used as configured, with a line for each."""
-    from gateway.agents.registry import model_problems
+    """Exit when the models of the settings cannot be used as configured, with a line for each."""
+    from gateway.records.rules.agent_models import configured_model_problems
 
-    problems = model_problems(settings)
+    problems = configured_model_problems(settings)
     for problem in problems:
         print_error(problem)
     if problems:
@@ -103,12 +103,12 @@ class CheckedSettings:
 
 
 def check_settings(config: Path | None, *, with_models: bool = True, **flags: Any) -> CheckedSettings:
-    """Read the settings with these flags, and check the default agent's models and the tables of records.
+    """Read the settings with these flags, and check the models and the tables of records.
 
     All problems are found at once: what is invalid hides nothing of the rest.
     """
-    from gateway.agents.registry import model_problems
     from gateway.config.settings import InvalidSettings
+    from gateway.records.rules.agent_models import configured_model_problems
     from gateway.schedules.declared import table_problems
 
     found: list[str] = []
@@ -121,7 +121,7 @@ def check_settings(config: Path | None, *, with_models: bool = True, **flags: An
         valid_part = error.valid_part
         with_models = with_models and _leaves_models(error)
     if valid_part is not None:
-        found += model_problems(valid_part) if with_models else ()
+        found += configured_model_problems(valid_part) if with_models else ()
         found += [f"{one.pointer}: {one.detail}" for one in table_problems(valid_part)]
     return CheckedSettings(settings=settings, problems=tuple(found))
 

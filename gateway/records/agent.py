@@ -173,18 +173,21 @@ def model_choices(record: Record, operator_model: OperatorModel) -> tuple[str, .
     return tuple(dict.fromkeys((own, *(operator_model.choices if choices is None else choices))))
 
 
+def models_of(config: AgentConfig, operator_model: OperatorModel) -> tuple[tuple[str, ...], str | None]:
+    """Return an agent's models in the order they are tried, and their server's base URL."""
+    if config.model != DEFAULT_MODEL:
+        return (config.model, *config.fallback), config.base_url
+    first, *fallback = operator_model.models
+    return (first, *(config.fallback or fallback)), config.base_url or operator_model.base_url
+
+
 def agent_spec(record: Record, operator_model: OperatorModel, choice: str | None = None) -> AgentSpec:
     """Return a stored agent as a turn needs it; without a model of its own it has the operator's.
 
     A `choice` is tried first, as long as it may be selected; then those to which the agent falls back.
     """
     config = agent_config(record)
-    models: tuple[str, ...] = (config.model, *config.fallback)
-    base_url: str | None = config.base_url
-    if config.model == DEFAULT_MODEL:
-        first, *fallback = operator_model.models
-        models = (first, *(config.fallback or fallback))
-        base_url = config.base_url or operator_model.base_url
+    models, base_url = models_of(config, operator_model)
     if choice is not None and choice in model_choices(record, operator_model):
         models = tuple(dict.fromkeys((choice, *models[1:])))
     return AgentSpec(

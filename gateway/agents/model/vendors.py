@@ -116,14 +116,16 @@ def check(
     return None
 
 
-def check_chain(models: Sequence[str], vendors: Vendors, base_url: str | None) -> tuple[str, ...]:
-    """Return the problems of an agent's model and its fallbacks, one line each."""
+def check_chain(
+    models: Sequence[str], vendors: Vendors, base_url: str | None, *, table: str = "agent"
+) -> tuple[str, ...]:
+    """Return the problems of an agent's model and its fallbacks, one line each, with the table's name."""
     found = [
         check(
             model,
             vendors,
             base_url_for(model, models, base_url),
-            field="agent.fallback" if place else "agent.model",
+            field=f"{table}.fallback" if place else f"{table}.model",
         )
         for place, model in enumerate(models)
     ]
@@ -142,24 +144,24 @@ def require(model: str, vendors: Vendors, base_url: str | None, field: str = "ag
     if parsed.vendor in LIBRARY_VENDORS:
         require_library(field, model)
     if base_url is not None:
-        _require_trusted(parsed.vendor, vendors, base_url)
+        _require_trusted(parsed.vendor, vendors, base_url, field.rpartition(".")[0])
     if not _has_key(parsed.vendor, vendors, base_url):
         variable = KEY_VARIABLES[parsed.vendor]
         raise UnusableModel(f'{field} is "{model}": {variable} is not set; set it, or choose another model')
     return parsed
 
 
-def _require_trusted(vendor: Vendor, vendors: Vendors, base_url: str) -> None:
+def _require_trusted(vendor: Vendor, vendors: Vendors, base_url: str, table: str) -> None:
     try:
         trusted = vendors.is_trusted(vendor, base_url)
     except ValueError as error:
         raise UnusableModel(
-            f'agent.base_url is "{base_url}": it {error}; give an http:// or https:// URL'
+            f'{table}.base_url is "{base_url}": it {error}; give an http:// or https:// URL'
         ) from None
     if not trusted:
         raise UnusableModel(
-            f'agent.base_url is "{base_url}": the operator has not allowed this address for {vendor} models; '
-            "name it as [agent] base_url in dovecote.toml, or leave it out"
+            f'{table}.base_url is "{base_url}": the operator has not allowed this address for {vendor} '
+            "models; name it as [agent] base_url in dovecote.toml, or leave it out"
         )
 
 

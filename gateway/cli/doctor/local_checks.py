@@ -242,10 +242,11 @@ def _check_provider(settings: Settings, name: str) -> Iterator[DoctorCheck]:
 
 
 def check_models(settings: Settings) -> Iterator[DoctorCheck]:
-    """Check that the default agent's models have their keys and libraries, without calling a vendor."""
-    from gateway.agents.registry import default_models, model_problems
+    """Check that the models of the settings have their keys and libraries, without calling a vendor."""
+    from gateway.agents.registry import default_models
+    from gateway.records.rules.agent_models import configured_model_problems
 
-    problems = model_problems(settings)
+    problems = configured_model_problems(settings)
     for problem in problems:
         detail, _, remedy = problem.rpartition(": ")
         yield failed("model", detail, remedy)

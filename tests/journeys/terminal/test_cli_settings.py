@@ -152,6 +152,8 @@ model = "openai:gpt-4"
 tokn = "x"
 [agents.help]
 instrctions = "x"
+[agents.own]
+model = "entry:missing"
 [schedules.daily]
 conversation = "x"
 text = "x"
@@ -177,6 +179,7 @@ def test_problems_of_settings_hide_none_of_models_and_records(
     ]
     if words != "doctor --quick":  # which has a check of its own for models
         wanted.append('agent.model is "openai:gpt-4": OPENAI_API_KEY is not set')
+        wanted.append('agents.own.model is "entry:missing": ')
     assert [text for text in wanted if result.output.count(text) != 1] == [], result.output
     assert result.exit_code == (1 if words == "doctor --quick" else 2)
 
