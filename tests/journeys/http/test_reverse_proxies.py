@@ -1,4 +1,4 @@
-"""deploy/proxies: nginx, Caddy and HAProxy of Debian before a gateway, with TLS."""
+"""deploy/proxies: nginx, Caddy, HAProxy and Apache of Debian before a gateway, with TLS."""
 
 from __future__ import annotations
 
@@ -42,6 +42,19 @@ client_body_temp_path "{home}/1"; proxy_temp_path "{home}/2"; fastcgi_temp_path 
 uwsgi_temp_path "{home}/4"; scgi_temp_path "{home}/5";
 {site} }}
 """
+
+
+APACHE_MODULES = (
+    "mpm_event authz_core headers http2 proxy proxy_http proxy_wstunnel rewrite socache_shmcb ssl"
+)
+APACHE = """ServerRoot "{home}"
+PidFile "{home}/pid"
+DefaultRuntimeDir "{home}"
+ErrorLog "{home}/errors"
+Listen 127.0.0.1:{port}
+""" + "".join(
+    f"LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n" for name in APACHE_MODULES.split()
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +113,39 @@ def haproxy(home: Path, site: str, port: int, cert: Certificate) -> list[str]:
     return ["haproxy", "-db", "-f", f"{home}/haproxy.cfg"]
 
 
+def apache(home: Path, site: str, port: int, cert: Certificate) -> list[str]:
+    """Write the site into a configuration of Apache; return its command line."""
+    site = site.replace("*:443", f"127.0.0.1:{port}").replace("bots.example.org\n", f"{NAME}\n")
+    site = site.replace("/etc/ssl/bots.example.org.pem", str(cert.certificate))
+    site = site.replace("/etc/ssl/bots.example.org.key", str(cert.key))
+    (home / "apache.conf").write_text(APACHE.format(home=home, port=port) + site)
+    return ["apache2", "-X", "-f", f"{home}/apache.conf"]
+
+
 KINDS: dict[str, tuple[str, Callable[[Path, str, int, Certificate], list[str]]]] = {
     "nginx": ("nginx.conf", nginx),
     "caddy": ("Caddyfile", caddy),
     "haproxy": ("haproxy.cfg", haproxy),
+    "apache2": ("apache.conf", apache),
 }
+
+
+BELOW = {
+    "nginx": (
+        "location / {\n        proxy_pass http://127.0.0.1:8080;",
+        "location /bots/ {\n        proxy_pass http://127.0.0.1:8080/;",
+    ),
+    "caddy": (
+        "reverse_proxy 127.0.0.1:8080",
+        "handle_path /bots/* {\n\t\treverse_proxy 127.0.0.1:8080\n\t}",
+    ),
+    "haproxy": (
+        "    default_backend dovecote",
+        "    http-request replace-path /bots/(.*) /\\1\n    default_backend dovecote",
+    ),
+    "apache2": ('ProxyPass "/" ', 'ProxyPass "/bots/" '),
+}
+"""What stands in the file, and what replaces it for a gateway below /bots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +174,12 @@ class Proxied:
 async def proxy(kind: str, home: Path, url: URL, cert: Certificate, target: str) -> AsyncIterator[None]:
     """Run a proxy with the configuration of deploy/proxies, but for names, ports, files and the path."""
     file, configure = KINDS[kind]
-    site = (PROXIES / file).read_text().replace("127.0.0.1:8080", target)
+    site = (PROXIES / file).read_text()
     if url.path != "/":
-        site = site.replace("location / {", f"location {url.path}/ {{").replace(target, f"{target}/")
+        old, new = BELOW[kind]
+        assert old in site, "docs/guide/deployment.md names these lines"
+        site = site.replace(old, new)
+    site = site.replace("127.0.0.1:8080", target)
     command = configure(home, site, url.port or 0, cert)
     env = {"PATH": PATH, "HOME": str(home), "XDG_DATA_HOME": str(home)}
     with (home / "log").open("wb") as log:
@@ -143,11 +187,13 @@ async def proxy(kind: str, home: Path, url: URL, cert: Certificate, target: str)
     try:
         yield
     finally:
-        running.terminate()
+        running.kill()  # one process: none of them forks here
         await running.wait()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=[*KINDS, "nginx /bots"])
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=[*KINDS, *(f"{kind} /bots" for kind in BELOW)]
+)
 async def proxied(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Proxied]:
