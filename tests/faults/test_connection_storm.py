@@ -110,6 +110,31 @@ async def test_connections_through_a_proxy_count_for_its_clients(tmp_path: Path,
     assert (reply[:12] == b"HTTP/1.1 404") == is_trusted
 
 
+async def test_idle_connections_of_proxies_are_kept(tmp_path: Path) -> None:
+    """A proxy closes its own, and may send a request over each until then; those of others are closed soon."""
+    limits = WebLimits(body_deadline=WITHIN, header_deadline=0.1)
+    proxies = (ip_network("127.0.0.1/32"),)
+    async with open_api_server(tmp_path, bounds=limits, trusted_proxies=proxies) as api:
+        proxy = await asyncio.open_connection("127.0.0.1", api.port)
+        other = await asyncio.open_connection("127.0.0.1", api.port, local_addr=("127.0.0.2", 0))
+        for reader, writer in (proxy, other):
+            assert await head_of_reply(reader, writer) == b"HTTP/1.1 200 OK"
+        await other[0].read()  # until the gateway closes it, which began to wait later
+        assert await head_of_reply(*proxy) == b"HTTP/1.1 200 OK"
+        for _reader, writer in (proxy, other):
+            writer.close()
+
+
+async def head_of_reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """Send a request over an open connection; return the first line of the reply, b"" if it was closed."""
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+    async with asyncio.timeout(WITHIN):
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+        await reader.readexactly(int(length.split(b":")[1]))
+    return head.split(b"\r\n")[0]
+
+
 def post_without_body(client: str, *, length: int = 100) -> bytes:
     """Return the head of a platform's post that a proxy forwards for a client."""
     lines = ("POST /channels/chn_1/inbound HTTP/1.1", "Host: a", f"X-Forwarded-For: {client}")

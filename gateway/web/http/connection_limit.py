@@ -1,7 +1,8 @@
 """Limits on open connections: by address while a connection is anonymous, by key once it is authenticated.
 
 aiohttp closes a connection that has not sent a whole request head within its keep-alive time, but does not
-count connections. A burst is allowed for a moment, so that many clients behind one address can connect at
+count connections. That time is longer for trusted proxies, which send requests of new clients over
+connections that have been idle: one that closes at that moment is a 502 for a client. A burst is allowed for a moment, so that many clients behind one address can connect at
 once and authenticate; after that the address has to wait.
 
 Every count is the size of a set of open connections. A connection leaves its set when asyncio reports its
@@ -63,6 +64,11 @@ class ConnectionLimiter:
             return True
         self._assign(connection, _Owner("address", address))
         return not self._is_beyond_burst(connection)
+
+    def keep_alive_of(self, peer: str) -> float:
+        """Return the seconds after which an idle connection of a peer is closed."""
+        is_proxy = is_within(peer, self._trusted_proxies)
+        return self._limits.proxy_keep_alive if is_proxy else self._limits.header_deadline
 
     def over_limit(self, connection: object) -> bool:
         """Return whether an anonymous connection is one too many for its address."""
@@ -129,8 +135,10 @@ class _Connection(HttpConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection, or close it; connections of a Unix socket are not counted."""
-        super().connection_made(transport)
         peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self._keepalive_timeout = self._connection_limiter.keep_alive_of(peer[0])  # aiohttp's own
+        super().connection_made(transport)
         if isinstance(peer, tuple):
             self._enforce_limit(is_allowed=self._connection_limiter.add(self, peer[0]))
 

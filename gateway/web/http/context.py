@@ -34,13 +34,19 @@ from gateway.web.http.request_instrumentation import RequestObserver, ignore_req
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebLimits:
-    """Limits of the HTTP server; times in seconds. An account has `records` of each kind, and `webhooks`."""
+    """Limits of the HTTP server; times in seconds. An account has `records` of each kind, and `webhooks`.
+
+    `proxy_keep_alive` is how long idle connections of trusted proxies stay open. It is longer than the idle
+    times of proxies (Caddy two minutes, Traefik 90 seconds, nginx and AWS load balancers a minute), so that
+    the proxy closes them: else it may send a request at the moment in which the gateway closes.
+    """
 
     auth_failures: int = 30
     auth_window: float = 60.0
     anonymous_connections: int = 64
     connections_per_key: int = 1000
     header_deadline: float = 10.0
+    proxy_keep_alive: float = 150.0
     body_deadline: float = 10.0
     body_bytes: int = 1024 * 1024
     file_bytes: int = 64 * 1024 * 1024

@@ -145,7 +145,7 @@ BELOW = {
     ),
     "apache2": ('ProxyPass "/" ', 'ProxyPass "/bots/" '),
 }
-"""What stands in the file, and what replaces it for a gateway below /bots."""
+"""A part of each file, and its replacement for a gateway below /bots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
