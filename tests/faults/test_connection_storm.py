@@ -111,7 +111,7 @@ async def test_connections_through_a_proxy_count_for_its_clients(tmp_path: Path,
 
 
 async def test_idle_connections_of_proxies_are_kept(tmp_path: Path) -> None:
-    """A proxy closes its own, and may send a request over each until then; those of others are closed soon."""
+    """A proxy closes its own, and may send requests over them until then; others are closed soon."""
     limits = WebLimits(body_deadline=WITHIN, header_deadline=0.1)
     proxies = (ip_network("127.0.0.1/32"),)
     async with open_api_server(tmp_path, bounds=limits, trusted_proxies=proxies) as api:

@@ -2,8 +2,10 @@
 
 aiohttp closes a connection that has not sent a whole request head within its keep-alive time, but does not
 count connections. That time is longer for trusted proxies, which send requests of new clients over
-connections that have been idle: one that closes at that moment is a 502 for a client. A burst is allowed for a moment, so that many clients behind one address can connect at
-once and authenticate; after that the address has to wait.
+connections that have been idle: one that closes at that moment is a 502 for a client.
+
+A burst is allowed for a moment, so that many clients behind one address can connect at once and
+authenticate; after that the address has to wait.
 
 Every count is the size of a set of open connections. A connection leaves its set when asyncio reports its
 end, so a count cannot outlive the connections it counts.
