@@ -26,17 +26,19 @@ from sqlalchemy.exc import IntegrityError
 from delivery.background import log_errors
 from delivery.broker.connection import NatsConnection
 from delivery.broker.jetstream_events import JetStreamEvents
-from delivery.broker.message_codec import SEQUENCE
+from delivery.broker.message_codec import EPOCH_NUMBER, SEQUENCE
 from delivery.broker.stream_config import (
     ALL_LASTING,
     EVENTS,
-    FILL_WARNING,
     WORK,
     StreamConfig,
     StreamIdentity,
+    changed_streams,
     delete_stream,
     ensure_streams,
     get_identity,
+    mark_complete,
+    purge_incomplete,
 )
 from delivery.database import transaction_locks
 from delivery.database.engine import Connection, Database
@@ -146,7 +148,7 @@ def format_epoch(created: str, bumps: int) -> str:
     while number:
         number, digit = divmod(number, 36)
         digits = _DIGITS[digit] + digits
-    return f"{digits}_{bumps}" if bumps else digits
+    return f"{digits}{EPOCH_NUMBER}{bumps}" if bumps else digits
 
 
 async def open_streams(
@@ -159,7 +161,8 @@ async def open_streams(
     Streams that are ahead of the database are created again. Raises BrokerRefused, BrokerUnreachable,
     DatabaseUnavailable.
     """
-    await ensure_streams(nats, config)
+    if (await ensure_streams(nats, config)).is_incomplete:
+        await _publish_deleted(database, nats)
     await _replace_streams_ahead(database, nats, config)
     has_former = await _has_former_events(nats)
     async with database.read() as connection:
@@ -202,6 +205,19 @@ async def _replace_streams_ahead(database: Database, nats: NatsConnection, confi
         identity = await ensure_streams(nats, config)
         await determine_epoch(connection, None, identity)
         await outbox.publish_again(connection)
+
+
+async def _publish_deleted(database: Database, nats: NatsConnection) -> None:
+    """Begin an epoch in which all events are published again: a limit that somebody set deleted some."""
+    async with database.begin() as connection:
+        await transaction_locks.acquire(connection, TransactionLock.STREAMS)
+        if not (await get_identity(nats)).is_incomplete:
+            return  # another replica has done it
+        await purge_incomplete(nats)
+        before = await load_checkpoint(connection)
+        await determine_epoch(connection, before, await get_identity(nats), may_have_lost=True)
+        await outbox.publish_again(connection)
+    await mark_complete(nats)
 
 
 async def _is_ahead(database: Database, nats: NatsConnection) -> bool:
@@ -273,7 +289,7 @@ async def run(
             wake.clear()
             with log_errors("epochs"):
                 if not await fallback.check():
-                    await _run_once(database, nats, config, stream)
+                    await check_once(database, nats, config, stream)
             if fallback.is_found:
                 raise DatabaseFellBack
     finally:
@@ -313,18 +329,22 @@ async def _wake_on_stop(stop: asyncio.Event, wake: asyncio.Event) -> None:
     wake.set()
 
 
-async def _run_once(
+async def check_once(
     database: Database, nats: NatsConnection, config: StreamConfig, stream: JetStreamEvents
 ) -> None:
+    """Store the stream's progress, undo changed settings, and begin a new epoch if events were lost.
+
+    Raises DatabaseUnavailable, BrokerRefused, BrokerUnreachable.
+    """
     if not nats.is_connected:
         return
+    if await _restore_settings(nats, config):
+        await _publish_deleted(database, nats)
     async with database.read() as connection:
         stored = await load_checkpoint(connection)
     before = _with_confirmed(stored, stream)
     identity = await _read_identity(nats, config)
-    _warn_if_full(stream.usage.fill, identity.usage.fill)
-    _warn_if_short(stream.usage.days, identity.usage.days, config)
-    stream.usage = identity.usage
+    stream.note_usage(identity.usage, wanted_days=config.retention_days)
     if stored and before == stored == replace(stored, created=identity.created, high_water=identity.last_seq):
         epoch = format_epoch(stored.created, stored.bumps)
     else:
@@ -345,29 +365,20 @@ def _with_confirmed(stored: StreamCheckpoint | None, stream: JetStreamEvents) ->
     return replace(stored, high_water=max(stored.high_water, stream.confirmed_seq))
 
 
-def _warn_if_full(before: float, now: float) -> None:
-    if before < FILL_WARNING <= now:
-        _log.warning(
-            "event_log.nearly_filled",
-            percent=round(now * 100),
-            remedy="raise event_log_bytes: a full log deletes the oldest events of all conversations",
-        )
-
-
-def _warn_if_short(before: float | None, now: float | None, config: StreamConfig) -> None:
-    """Warn when the log would be full before its events reach their age."""
-    wanted = config.retention_days
-    if now is not None and now < wanted and (before is None or before >= wanted):
-        _log.warning(
-            "event_log.retention_shortened",
-            days=round(now, 1),
-            event_max_age_days=round(wanted, 1),
-            remedy="raise event_log_bytes, or lower event_max_age",
-        )
-
-
 async def _read_identity(nats: NatsConnection, config: StreamConfig) -> StreamIdentity:
     try:
         return await get_identity(nats)
     except BrokerRefused:  # deleted at run time: SQL has the state, so continue with an empty stream
         return await ensure_streams(nats, config)
+
+
+async def _restore_settings(nats: NatsConnection, config: StreamConfig) -> bool:
+    """Undo what somebody changed of the streams' settings; return whether that had deleted events."""
+    identity = await _read_identity(nats, config)
+    if not identity.changed and not await changed_streams(nats):
+        return identity.is_incomplete
+    try:
+        return (await ensure_streams(nats, config)).is_incomplete
+    except BrokerRefused as error:
+        _log.warning("stream.settings_differ", changed=identity.changed, error=error)
+        return False

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
+import structlog
+
 from delivery.background import log_errors, wait_for_any
 from delivery.broker import subscriptions as hubs
 from delivery.broker.connection import NatsConnection
@@ -23,6 +25,7 @@ from delivery.broker.message_codec import (
 )
 from delivery.broker.stream_config import (
     EVENTS,
+    FILL_WARNING,
     LogUsage,
     conversation_subjects,
     lasting_subject,
@@ -34,6 +37,8 @@ from delivery.events.event import TURN_ENDS, Event
 from delivery.events.port import EventStream, StoredEvent, StreamBounds, Tail
 from delivery.fair_gate import FairGate
 from delivery.fair_scheduler import PoolSize
+
+_log = structlog.get_logger(__name__)
 
 DELTA_SECONDS = 3600
 """Seconds after which the broker deletes a delta that `remove_deltas` has left."""
@@ -74,7 +79,7 @@ class JetStreamEvents(EventStream):
     def __init__(self, nats: NatsConnection, hub: SubscriptionHub, *, epoch: str) -> None:
         self._epoch = epoch
         self.usage = LogUsage()
-        """How much of the event log's space is used, refreshed by `delivery.broker.epochs.run`."""
+        """How much of the event log's space is used."""
         self.confirmed_seq = 0
         """The highest seq that the broker has confirmed to this process in this epoch."""
         self._nats = nats
@@ -92,6 +97,24 @@ class JetStreamEvents(EventStream):
     def epoch(self) -> str:
         """The incarnation of the stream."""
         return self._epoch
+
+    def note_usage(self, usage: LogUsage, *, wanted_days: float) -> None:
+        """Store how much of the log is used, and warn once if it is nearly full or holds too few days."""
+        before, self.usage = self.usage, usage
+        if before.fill < FILL_WARNING <= usage.fill:
+            _log.warning(
+                "event_log.nearly_filled",
+                percent=round(usage.fill * 100),
+                remedy="raise event_log_bytes: a full log deletes the oldest events of all conversations",
+            )
+        was_enough = before.days is None or before.days >= wanted_days
+        if usage.days is not None and usage.days < wanted_days and was_enough:
+            _log.warning(
+                "event_log.retention_shortened",
+                days=round(usage.days, 1),
+                event_max_age_days=round(wanted_days, 1),
+                remedy="raise event_log_bytes, or lower event_max_age",
+            )
 
     def begin_epoch(self, epoch: str) -> None:
         """Change the epoch and report a gap to all readers: positions of the former epoch are invalid."""
@@ -115,7 +138,7 @@ class JetStreamEvents(EventStream):
         raise AppendConflict(f"expected seq {expected}, the tail is {tail.seq if tail else 0}")
 
     async def _append(self, event: Event, account: str, *, previous: int, expected: int) -> int:
-        headers = encode_headers(event, previous=previous) | {EXPECTED: str(expected)}
+        headers = encode_headers(event, previous=previous, epoch=self._epoch) | {EXPECTED: str(expected)}
         subject = lasting_subject(account, event.conversation)
         self._appending.setdefault(event.conversation, None)
         try:
@@ -159,7 +182,7 @@ class JetStreamEvents(EventStream):
                 raise BrokerUnreachable(f"appending an event took more than {_TRANSIENT_SECONDS} s")
 
     async def _publish_transient_after(self, event: Event, account: str, previous: int) -> bool:
-        headers = encode_headers(event, previous=previous) | {
+        headers = encode_headers(event, previous=previous, epoch=self._epoch) | {
             EXPECTED: str(previous),
             EXPECTED_SUBJECT: lasting_subject(account, event.conversation),
             TTL: f"{DELTA_SECONDS}s",

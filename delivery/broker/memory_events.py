@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from delivery.broker.follower import Follower
 from delivery.errors import AppendConflict, BrokerUnreachable
 from delivery.events.event import Event
+from delivery.events.follower import Follower
 from delivery.events.port import EventStream, StoredEvent, StreamBounds, Tail
 
 

@@ -30,11 +30,21 @@ SEQUENCE = "Nats-Sequence"
 SUBJECT = "Nats-Subject"
 LAST_SEQUENCE = "Nats-Last-Sequence"
 PENDING = "Nats-Num-Pending"
+EPOCH_NUMBER = "_"
+"""What is before the number of an epoch in its name."""
+
+_ID_EPOCH = "@"
 
 
-def encode_headers(event: Event, *, previous: int) -> dict[str, str]:
-    """Return the headers by which a reader classifies an event without decoding its body."""
-    headers = {MESSAGE_ID: _ID_PREFIX + event.id, TYPE: str(event.type), PREVIOUS: str(previous)}
+def encode_headers(event: Event, *, previous: int, epoch: str) -> dict[str, str]:
+    """Return the headers by which a reader classifies an event without decoding its body.
+
+    In a later epoch of the same stream the id has the epoch's number: the broker would take an event that it
+    deleted in the last two minutes, and that is published again, for a repeated one, and not store it.
+    """
+    number = epoch.partition(EPOCH_NUMBER)[2]
+    message_id = f"{_ID_PREFIX}{event.id}{_ID_EPOCH}{number}" if number else _ID_PREFIX + event.id
+    headers = {MESSAGE_ID: message_id, TYPE: str(event.type), PREVIOUS: str(previous)}
     if event.n is not None:
         headers[NUMBER] = str(event.n)
     return headers
@@ -90,7 +100,7 @@ class StoredMessage:
     @property
     def event_id(self) -> str:
         """Return the id of the event."""
-        return self.headers.get(MESSAGE_ID, "").removeprefix(_ID_PREFIX)
+        return self.headers.get(MESSAGE_ID, "").removeprefix(_ID_PREFIX).partition(_ID_EPOCH)[0]
 
     def to_event(self) -> StoredEvent:
         """Return the message as a stored event."""

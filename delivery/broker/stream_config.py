@@ -6,7 +6,7 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -14,6 +14,14 @@ from typing import Any, TypeVar
 import structlog
 
 from delivery.broker.connection import NatsConnection
+from delivery.broker.stream_settings import (
+    INCOMPLETE,
+    LEAVE_SETTINGS,
+    changed_settings,
+    deletes_more,
+    is_incomplete,
+    marks,
+)
 from delivery.errors import BrokerRefused, BrokerUnreachable
 from delivery.events.sharding import shard_of
 
@@ -146,6 +154,7 @@ class StreamConfig:
             "retention": "limits",
             "discard": "old",
             "storage": "file",
+            "max_msgs": -1,
             "num_replicas": self.replicas or CLUSTER_REPLICAS,
             "allow_direct": True,
         }
@@ -182,17 +191,29 @@ def _seconds_stored(state: Mapping[str, Any], now: str | None) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamIdentity:
-    """An incarnation of a stream: its creation time, its last seq, and how much of its space is used."""
+    """An incarnation of a stream: its creation time, its last seq, and how much of its space is used.
+
+    `changed` has the settings that are not as a gateway wrote them. `is_incomplete`: such a setting deleted
+    events, which are to be published again.
+    """
 
     created: str
     last_seq: int
     usage: LogUsage = LogUsage()
+    changed: Mapping[str, Any] = field(default_factory=dict)
+    is_incomplete: bool = False
 
     @classmethod
     def parse(cls, response: Mapping[str, Any]) -> StreamIdentity:
         """Parse a response of the stream API."""
-        last_seq = response["state"]["last_seq"]
-        return cls(created=response["created"], last_seq=last_seq, usage=LogUsage.parse(response))
+        config = response["config"]
+        return cls(
+            created=response["created"],
+            last_seq=response["state"]["last_seq"],
+            usage=LogUsage.parse(response),
+            changed=changed_settings(config),
+            is_incomplete=is_incomplete(config),
+        )
 
 
 async def ensure_streams(
@@ -261,6 +282,28 @@ async def get_identity(nats: NatsConnection) -> StreamIdentity:
     return StreamIdentity.parse(response)
 
 
+async def changed_streams(nats: NatsConnection) -> list[str]:
+    """Return which of the streams other than EVENTS somebody has changed. Raises BrokerUnreachable."""
+    infos = {name: await nats.api_request(f"STREAM.INFO.{name}") for name in (WORK, ADVISORIES)}
+    return [name for name, info in infos.items() if changed_settings(info.get("config", {}))]
+
+
+async def purge_incomplete(nats: NatsConnection) -> None:
+    """Delete what EVENTS has left of all events, but no leases. Raises BrokerRefused, BrokerUnreachable."""
+    response = await nats.api_request(f"STREAM.PURGE.{EVENTS}", {"filter": "ev.>"})
+    if "error" in response:
+        raise _error_for(EVENTS, response)
+
+
+async def mark_complete(nats: NatsConnection) -> None:
+    """Note that the events are published again. Raises BrokerRefused, BrokerUnreachable."""
+    have = (await nats.api_request(f"STREAM.INFO.{EVENTS}")).get("config", {})
+    metadata = {name: value for name, value in (have.get("metadata") or {}).items() if name != INCOMPLETE}
+    response = await nats.api_request(f"STREAM.UPDATE.{EVENTS}", have | {"metadata": metadata})
+    if "error" in response:
+        raise _error_for(EVENTS, response)
+
+
 async def delete_stream(nats: NatsConnection, name: str) -> None:
     """Delete a stream; one that does not exist is no error. Raises BrokerRefused, BrokerUnreachable."""
     response = await nats.api_request(f"STREAM.DELETE.{name}")
@@ -289,11 +332,15 @@ async def _ensure_one(
     want = {"name": name} | settings
     info = await nats.api_request(f"STREAM.INFO.{name}")
     if "error" not in info:
+        have = info["config"]
         if any_replicas:
-            want["num_replicas"] = info["config"]["num_replicas"]
-        if _is_current(info["config"], want):
+            want["num_replicas"] = have["num_replicas"]
+        want["metadata"] = (have.get("metadata") or {}) | marks(want)
+        if name == EVENTS and deletes_more(have, want):
+            want["metadata"][INCOMPLETE] = "true"
+        if _is_current(have, want):
             return info
-        return await _update(nats, name, info["config"], want)
+        return await _update(nats, name, have, want)
     if info["error"].get("err_code") != _NOT_FOUND:
         raise _error_for(name, info)
     return await _create_new(nats, name, want, any_replicas=any_replicas)
@@ -303,6 +350,7 @@ async def _create_new(
     nats: NatsConnection, name: str, want: dict[str, Any], *, any_replicas: bool
 ) -> dict[str, Any]:
     await delete_stream(nats, PROBE)
+    want = want | {"metadata": marks(want)}
     created = await _create(nats, name, want, any_replicas=any_replicas)
     _log.info("stream.created", stream=name, replicas=created["config"]["num_replicas"])
     return created
@@ -328,7 +376,10 @@ async def _update(
     updated = await nats.api_request(f"STREAM.UPDATE.{name}", have | want)
     if "error" in updated:
         raise _error_for(name, updated, most=want["max_bytes"])
-    _log.info("stream.changed", stream=name)
+    if changed := changed_settings(have):
+        _log.warning("stream.settings_restored", stream=name, changed=changed, remedy=LEAVE_SETTINGS)
+    else:
+        _log.info("stream.changed", stream=name)
     return updated
 
 

@@ -17,9 +17,9 @@ from nats.aio.msg import Msg
 
 from delivery.background import log_errors
 from delivery.broker.connection import NatsConnection
-from delivery.broker.follower import Follower
 from delivery.broker.message_codec import SEQUENCE, SUBJECT, decode_message
 from delivery.broker.stream_config import EVENTS, conversation_subjects, lasting_subject, transient_subject
+from delivery.events.follower import Follower
 from delivery.events.port import StoredEvent
 
 _log = structlog.get_logger(__name__)

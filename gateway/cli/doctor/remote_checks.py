@@ -129,20 +129,11 @@ def check_stream_capacity(
 
     An account's storage limit counts each of the `copies` of a stream.
     """
-    from delivery.broker.stream_config import FILL_WARNING, LogUsage
-
     subject, remedy = "jetstream", "enable JetStream there, and for this account"
     if "error" in account:
         return failed(subject, str(account["error"].get("description")), remedy)
     if "error" not in events:
-        usage = LogUsage.parse(events)
-        detail = f"the event log uses {usage.fill:.0%} of its space"
-        if usage.days is not None:
-            detail += f", which suffices for {usage.days:.1f} days"
-        if usage.fill < FILL_WARNING and (usage.days is None or usage.days >= wanted.retention_days):
-            return passed(subject, detail)
-        remedy = "reduce event_max_age, or raise event_log_bytes"
-        return DoctorCheck(subject, CheckState.WARNING, detail, remedy)
+        return _check_event_log(events, wanted)
     most = account["limits"]["max_storage"]
     if most == UNLIMITED:
         return passed(subject, "no storage limit; the streams are created at the first start")
@@ -152,6 +143,25 @@ def check_stream_capacity(
     if left >= needed:
         return passed(subject, detail)
     return failed(subject, detail, "raise the account's max_file_store, or the server's")
+
+
+def _check_event_log(events: Mapping[str, Any], wanted: StreamConfig) -> DoctorCheck:
+    from delivery.broker.stream_config import FILL_WARNING, LogUsage
+    from delivery.broker.stream_settings import LEAVE_SETTINGS, changed_settings
+
+    subject = "jetstream"
+    if changed := changed_settings(events["config"]):
+        shown = ", ".join(f"{name} = {value}" for name, value in changed.items())
+        detail = f"the event log has {shown}, which no gateway set: it can delete or refuse events"
+        return DoctorCheck(subject, CheckState.WARNING, detail, f"start the gateway; {LEAVE_SETTINGS}")
+    usage = LogUsage.parse(events)
+    detail = f"the event log uses {usage.fill:.0%} of its space"
+    if usage.days is not None:
+        detail += f", which suffices for {usage.days:.1f} days"
+    if usage.fill < FILL_WARNING and (usage.days is None or usage.days >= wanted.retention_days):
+        return passed(subject, detail)
+    remedy = "reduce event_max_age, or raise event_log_bytes"
+    return DoctorCheck(subject, CheckState.WARNING, detail, remedy)
 
 
 def check_bucket(settings: Settings) -> Iterator[DoctorCheck]:

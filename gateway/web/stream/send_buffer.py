@@ -6,7 +6,7 @@ import asyncio
 
 from aiohttp import WSMsgType, web
 
-from delivery.broker.follower import LightEvent
+from delivery.events.follower import LightEvent
 from gateway.web.stream.frames import EncodedFrame
 
 MAX_FRAMES = 256

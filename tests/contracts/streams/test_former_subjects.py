@@ -41,7 +41,7 @@ async def _make_former_stream(nats: NatsConnection, database: Database) -> None:
             await outbox.create_stream(connection, conversation=conversation, account=account, agent="agt")
         seq = 0
         for event in await _record(database, conversation, ["gone", "b", "c"]):
-            headers = encode_headers(event, previous=seq) | {MESSAGE_ID: event.id}
+            headers = encode_headers(event, previous=seq, epoch="") | {MESSAGE_ID: event.id}
             subject = f"ev.{subject_token(conversation)}.e"
             seq = (await nats.publish(subject, event.encode(), headers)).seq
         async with database.begin() as connection:

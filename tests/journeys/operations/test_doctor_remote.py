@@ -121,6 +121,17 @@ def test_a_log_that_is_too_small_for_the_age_of_events_is_a_warning() -> None:
     assert check_stream_capacity(account(GIB, 8 * GIB), missing_stream(), larger).state is CheckState.FAILED
 
 
+def test_limits_that_no_gateway_set_are_a_warning() -> None:
+    """The setting is named with its value; a gateway writes what it sets into the stream's metadata."""
+    info = stream_info(size=10)
+    written = {"metadata": {"dovecote.max_msgs": "-1", "dovecote.max_bytes": "100"}}
+    changed = info | {"config": info["config"] | written | {"max_msgs": 5}}
+    found = check_stream_capacity(account(0, -1), changed, StreamConfig(retention_days=7))
+    assert (found.state, "max_msgs = 5" in found.detail) == (CheckState.WARNING, True)
+    same = info | {"config": info["config"] | written | {"max_msgs": -1}}
+    assert check_stream_capacity(account(0, -1), same, StreamConfig()).state is CheckState.OK
+
+
 def missing_stream() -> dict[str, Any]:
     """Return NATS's answer about a stream that does not exist."""
     return {"error": {"err_code": 10059, "description": "stream not found"}}

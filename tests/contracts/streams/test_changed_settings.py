@@ -1,0 +1,163 @@
+"""Limits of the streams that were changed at the server are undone, and deleted events published again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from delivery.broker import epochs, jetstream_events
+from delivery.broker.connection import NatsConnection, connect
+from delivery.broker.jetstream_events import JetStreamEvents
+from delivery.broker.stream_config import EVENTS, WORK, StreamConfig
+from delivery.database.engine import Database
+from delivery.events import outbox
+from delivery.events.event import Event, EventType
+from nats_servers import nats_server
+
+LAYOUT = StreamConfig(max_bytes=500_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """A server with the streams, and the events of the conversation `cnv_a` on it and in SQL."""
+
+    nats: NatsConnection
+    database: Database
+    events: JetStreamEvents
+
+    async def settings(self, stream: str) -> dict[str, Any]:
+        """Return the present settings of a stream."""
+        config: dict[str, Any] = (await self.nats.api_request(f"STREAM.INFO.{stream}"))["config"]
+        return config
+
+    async def change(self, stream: str, **settings: Any) -> None:
+        """Change settings as `nats stream edit` does."""
+        changed = await self.nats.api_request(
+            f"STREAM.UPDATE.{stream}", await self.settings(stream) | settings
+        )
+        assert "error" not in changed, changed
+
+    async def check(self, config: StreamConfig = LAYOUT) -> None:
+        """Look at the streams as a running gateway does every few seconds."""
+        await epochs.check_once(self.database, self.nats, config, self.events)
+
+    async def unpublished(self) -> list[tuple[str, int]]:
+        """Return the conversations that the relays are to publish again, with their first number."""
+        async with self.database.read() as connection:
+            return [(one.conversation, one.published_n) for one in await outbox.list_backlogs(connection)]
+
+    async def publish_again(self) -> None:
+        """Publish the events as a relay does."""
+        async with self.database.read() as connection:
+            events, seq = await outbox.list_unpublished(connection, "cnv_a", after=0), 0
+        for event in events:
+            seq = await self.events.append(event, expected=seq, account="acc")
+
+
+@asynccontextmanager
+async def log_with_events(database: Database, directory: Path) -> AsyncIterator[Log]:
+    """Open a log with three published events."""
+    async with (
+        nats_server(directory) as server,
+        connect(server.url, token=server.token) as nats,
+    ):
+        epoch = await epochs.open_streams(database, nats, LAYOUT)
+        async with jetstream_events.open_events(nats, epoch=epoch) as events:
+            async with database.begin() as connection:
+                await outbox.create_stream(connection, conversation="cnv_a", account="acc", agent="agt")
+                made = [Event.now(EventType.JOB_STARTED, "cnv_a", {}) for _ in range(3)]
+                recorded = (await outbox.record(connection, {"cnv_a": made}))["cnv_a"].events
+            seq = 0
+            for event in recorded:
+                seq = await events.append(event, expected=seq, account="acc")
+            async with database.begin() as connection:
+                await outbox.mark_published(connection, [("cnv_a", 3, seq)])
+            yield Log(nats=nats, database=database, events=events)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"max_msgs": 1}, {"max_msgs_per_subject": 1}, {"max_bytes": 300}, {"max_age": 120_000_000_000}],
+)
+async def test_limits_that_delete_events_are_undone(
+    database: Database, tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    """What SQL has is published again in a new epoch, and the warning names the setting."""
+    async with log_with_events(database, tmp_path / "nats") as log:
+        first, before = log.events.epoch, await log.settings(EVENTS)
+        await log.change(EVENTS, **changed)
+        with capture_logs() as lines:
+            await log.check()
+            await log.check()
+        assert await log.unpublished() == [("cnv_a", 0)]
+        after = await log.settings(EVENTS)
+        assert {name: after[name] for name in changed} == {name: before[name] for name in changed}
+        assert log.events.epoch != first
+        assert await log.events.tail("cnv_a", account="acc") is None
+        await log.publish_again()
+        stored = await log.events.read("cnv_a", account="acc", after=0, limit=9, transient=False)
+        assert [one.event.n for one in stored] == [1, 2, 3]
+        assert (await log.events.append(stored[-1].event, expected=stored[1].seq, account="acc")) == stored[
+            2
+        ].seq
+        (warning,) = [one for one in lines if one["event"] == "stream.settings_restored"]
+        assert warning["stream"] == EVENTS
+        assert list(warning["changed"]) == list(changed)
+
+
+async def test_limits_that_delete_nothing_are_undone_in_the_same_epoch(
+    database: Database, tmp_path: Path
+) -> None:
+    """Readers keep their positions; `discard: new` would refuse events once the log is full."""
+    async with log_with_events(database, tmp_path / "nats") as log:
+        first = log.events.epoch
+        await log.change(EVENTS, discard="new")
+        await log.change(WORK, max_msgs=1)
+        await log.check()
+        assert (await log.settings(EVENTS))["discard"] == "old"
+        assert (await log.settings(WORK))["max_msgs"] == -1
+        assert (log.events.epoch, await log.unpublished()) == (first, [])
+
+
+async def test_the_settings_of_another_gateway_stay_until_the_next_start(
+    database: Database, tmp_path: Path
+) -> None:
+    """Replicas that are restarted one after another with a new setting do not undo it in turn."""
+    async with log_with_events(database, tmp_path / "nats") as log:
+        first = log.events.epoch
+        shorter = StreamConfig(max_bytes=500_000_000, retention_days=3)
+        await epochs.open_streams(database, log.nats, shorter)
+        age = (await log.settings(EVENTS))["max_age"]
+        await log.check()
+        assert (await log.settings(EVENTS))["max_age"] == age
+        assert (log.events.epoch, await log.unpublished()) == (first, [])
+
+
+async def test_a_start_finds_what_was_changed_while_no_gateway_ran(
+    database: Database, tmp_path: Path
+) -> None:
+    """The start publishes the events again too."""
+    async with log_with_events(database, tmp_path / "nats") as log:
+        await log.change(EVENTS, max_msgs=1)
+        assert await epochs.open_streams(database, log.nats, LAYOUT) != log.events.epoch
+        assert await log.unpublished() == [("cnv_a", 0)]
+        assert (await log.settings(EVENTS))["max_msgs"] == -1
+
+
+async def test_settings_that_the_server_refuses_are_named_and_end_nothing(
+    database: Database, tmp_path: Path
+) -> None:
+    """A limit of the server below the wanted size is a warning; positions are stored as before."""
+    async with log_with_events(database, tmp_path / "nats") as log:
+        await log.change(EVENTS, max_bytes=100_000_000)
+        with capture_logs() as lines:
+            await log.check(StreamConfig(max_bytes=500_000_000, event_log_bytes=2**60))
+        (refused,) = [one for one in lines if one["event"] == "stream.settings_differ"]
+        assert refused["changed"] == {"max_bytes": 100_000_000}
+        assert "event_log_bytes" in str(refused["error"])
