@@ -15,6 +15,14 @@ INTERVAL_SECONDS = 10.0
 LONGEST_INTERVAL_SECONDS = 600.0
 """The longest interval of a line that is repeated with the same ids."""
 
+LATER = 5
+"""Lines of one kind, with different ids, that are logged in each minute after the first ten seconds."""
+
+LATER_SECONDS = 60.0
+
+EVENT_BURST = 60
+"""Lines of one event, with different errors, that are logged in the first ten seconds."""
+
 ENDED_SECONDS = 60.0
 """Seconds without a line after which it is a new one."""
 
@@ -28,22 +36,24 @@ class _Interval:
 
     began: float
     latest: float
-    burst: int
+    allowed: int
+    """The lines of the interval that are logged."""
     length: float = INTERVAL_SECONDS
     count: int = 1
 
-    @property
-    def allowed(self) -> int:
-        """The lines of the interval that are logged; of a longer one, the first."""
-        return self.burst if self.length <= INTERVAL_SECONDS else 1
-
 
 class _Intervals:
-    """The present interval of each key. Those of a `growing` key that goes on are twice as long each time."""
+    """The present interval of each key. Those of a key that goes on are twice as long each time.
 
-    def __init__(self, *, growing: bool, burst: int = BURST) -> None:
-        self._growing = growing
+    The first interval has `burst` lines, each later one `later`. The longest has `longest` seconds.
+    """
+
+    def __init__(
+        self, *, burst: int = BURST, later: int = 1, longest: float = LONGEST_INTERVAL_SECONDS
+    ) -> None:
         self._burst = burst
+        self._later = later
+        self._longest = longest
         self._by_key: dict[tuple[object, ...], _Interval] = {}
 
     def count(self, key: tuple[object, ...], now: float) -> int | None:
@@ -56,30 +66,33 @@ class _Intervals:
         if now - current.began < current.length:
             current.count += 1
             return 0 if current.count <= current.allowed else None
-        length = min(2 * current.length, LONGEST_INTERVAL_SECONDS) if self._growing else current.length
-        self._begin(key, now, length)
+        self._begin(key, now, min(2 * current.length, self._longest))
         return max(0, current.count - current.allowed)
 
     def _begin(self, key: tuple[object, ...], now: float, length: float = INTERVAL_SECONDS) -> None:
         if len(self._by_key) >= _MAX_KINDS:
             self._by_key.clear()
-        self._by_key[key] = _Interval(began=now, latest=now, burst=self._burst, length=length)
+        allowed = self._burst if length <= INTERVAL_SECONDS else self._later
+        self._by_key[key] = _Interval(began=now, latest=now, allowed=allowed, length=length)
 
 
 class RepeatFilter(logging.Filter):
     """Drops further identical lines of an interval; the next interval's first line has their number.
 
-    Lines are identical if logger, level, event and error are; ids may differ. The intervals of a line whose
-    ids are the same too grow while it is repeated. Warnings of one outage are identical whatever waits for
-    its end: the first is logged, and then one in each of its growing intervals.
+    Lines are identical if logger, level, event and error are; ids may differ. Of those that go on, few are
+    logged in a minute, and fewer of a line whose ids are the same too. A fault that puts an id into the text
+    of each error has a limit as well, for all lines of the event and its background task. Warnings of one
+    outage are identical whatever waits for its end: the first is logged, and then one in each of its growing
+    intervals.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._kinds = _Intervals(growing=False)
-        self._lines = _Intervals(growing=True)
-        self._outages = _Intervals(growing=True, burst=1)
+        self._events = _Intervals(burst=EVENT_BURST, later=2 * LATER, longest=LATER_SECONDS)
+        self._kinds = _Intervals(later=LATER, longest=LATER_SECONDS)
+        self._lines = _Intervals()
+        self._outages = _Intervals(burst=1)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log a line."""
@@ -95,7 +108,8 @@ class RepeatFilter(logging.Filter):
         now, kind = self._clock(), _kind_of(record)
         same = self._lines.count((*kind, *_ids_of(record)), now)
         alike = None if same is None else self._kinds.count(kind, now)
-        return None if same is None or alike is None else same + alike
+        other = None if alike is None else self._events.count(_event_of(record), now)
+        return None if same is None or alike is None or other is None else same + alike + other
 
 
 def _outage_of(record: logging.LogRecord) -> str | None:
@@ -118,6 +132,12 @@ def _kind_of(record: logging.LogRecord) -> tuple[object, ...]:
         shown = (type(inner), str(inner)) if isinstance(inner, BaseException) else None
         return record.name, record.levelno, record.msg.get("event"), str(error), shown or failure
     return record.name, record.levelno, str(record.msg), str(record.args), failure
+
+
+def _event_of(record: logging.LogRecord) -> tuple[object, ...]:
+    if isinstance(record.msg, dict):
+        return record.name, record.levelno, record.msg.get("event"), record.msg.get("task")
+    return record.name, record.levelno, str(record.msg)
 
 
 def _add_count(record: logging.LogRecord, dropped: int) -> None:

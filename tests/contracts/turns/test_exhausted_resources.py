@@ -10,6 +10,7 @@ import resource
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
+import pytest
 import structlog
 
 from delivery.database.engine import Database
@@ -96,3 +97,18 @@ def test_identical_errors_are_one_line_of_each_interval_with_a_count() -> None:
     now[0] += INTERVAL_SECONDS
     logger.warning({"event": "worker.failed", "key": 1, "error": "Too many open files"})
     assert f"'identical_lines_dropped': {BURST * 99}" in written.getvalue().splitlines()[-1]
+
+
+@pytest.mark.parametrize("is_in_error", [False, True])
+def test_a_fault_of_many_things_is_a_few_lines_a_minute(is_in_error: bool) -> None:
+    """A hundred leases that are lost every second for an hour: their ids do not make a flood."""
+    now, logged = [0.0], 0
+    limit = RepeatFilter(lambda: now[0])
+    while now[0] < 3600:
+        for number in range(100):
+            lease = f"lease {now[0]} {number}"
+            line = {"event": "lease.lost", "error": lease if is_in_error else "deleted", "lease": lease}
+            record = logging.LogRecord("leases", logging.WARNING, "", 0, line, (), None)
+            logged += limit.filter(record)
+        now[0] += 1
+    assert logged / 60 <= 12
