@@ -33,12 +33,12 @@ async def _open(
             yield Connection(receiver=receiver, sender=TelegramSender(api))
 
 
-_LACKING = set(map(ChannelFeature, ("prompts", "steps", "find", "idempotent_send")))
+FEATURES = "edit delete edits typing upload download buttons react reactions stream confidential"
 
 plugin = ChannelPlugin(
     name="telegram",
     title="Telegram",
-    features=frozenset(ChannelFeature) - _LACKING,
+    features=frozenset(map(ChannelFeature, FEATURES.split())),
     limits=ChannelLimits(
         text=4096,
         upload_bytes=50_000_000,
