@@ -193,7 +193,8 @@ class JobReconciler:
         since = job.unreachable_since or utc_now()
         log.warning("job.provider_unreachable", job=job.id, since=since.isoformat(), error=str(error))
         if age_seconds(since) > LOST_AFTER:
-            await self._settlement.settle(job, JobEnd(state=JobState.LOST, reason="provider_unreachable"))
+            lost = JobEnd(state=JobState.LOST, reason=JobReason.PROVIDER_UNREACHABLE)
+            await self._settlement.settle(job, lost)
         elif job.unreachable_since is None:
             async with self._database.begin() as connection:
                 await store.set_unreachable_since(connection, job.id, since=since)

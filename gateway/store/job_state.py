@@ -57,6 +57,7 @@ class JobReason(StrEnum):
     CALL_FAILED = "call_failed"
     CALL_STOPPED = "call_stopped"
     OUTCOME_UNKNOWN = "outcome_unknown"
+    PROVIDER_UNREACHABLE = "provider_unreachable"
 
 
 REASON_TEXTS: Mapping[str, str] = {
@@ -68,6 +69,9 @@ REASON_TEXTS: Mapping[str, str] = {
     JobReason.SANDBOX_REMOVED: "sandbox_removed: its sandbox was deleted",
     JobReason.SANDBOX_PROVIDER_REMOVED: (
         "sandbox_provider_removed: the gateway no longer has the provider of its sandbox"
+    ),
+    JobReason.PROVIDER_UNREACHABLE: (
+        "provider_unreachable: the provider of its sandbox did not answer for a day"
     ),
     JobReason.NEVER_STARTED: "never_started: it was not started in time",
     JobReason.END_UNRECORDED: (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from enum import StrEnum
 from functools import cache
 from typing import Any
 
@@ -39,6 +40,13 @@ class Amount:
 
     def __sub__(self, other: Amount) -> Amount:
         return Amount(**{name: getattr(self, name) - getattr(other, name) for name in _NUMBERS})
+
+
+class UsageKind(StrEnum):
+    """What was used."""
+
+    MODEL = "model"
+    SANDBOX = "sandbox"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,14 +160,14 @@ async def running_seconds(connection: Connection, account: str, now: datetime) -
     return found
 
 
-async def sum_by_reason(connection: Connection, account: str) -> Sequence[tuple[str, str, str, Amount]]:
+async def sum_by_reason(connection: Connection, account: str) -> Sequence[tuple[UsageKind, str, str, Amount]]:
     """Return an account's usage by kind, what and reason."""
     sums = [func.sum(usage.c[name]).label(name) for name in _NUMBERS]
     keys = (usage.c.kind, usage.c.what, usage.c.reason)
     rows = await connection.execute(
         select(*keys, *sums).where(usage.c.account == account).group_by(*keys).order_by(*keys)
     )
-    return [(row.kind, row.what, row.reason, _amount(row)) for row in rows]
+    return [(UsageKind(row.kind), row.what, row.reason, _amount(row)) for row in rows]
 
 
 async def sum_of_conversation(

@@ -6,13 +6,16 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import bindparam, func, insert, select, update
 
 from channels.message import Address
 from delivery.database.engine import Connection
 from gateway.store.tables import conversations, messages
+
+MessageRole = Literal["user", "assistant", "notice", "operator"]
+"""Who a message is from; a notice is from the gateway, an operator's from a person who took over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +37,7 @@ class MessageRow:
     """A stored message: role, text, author, time; `platform_id` is the chat platform's id for it."""
 
     id: str
-    role: str
+    role: MessageRole
     author: str
     text: str
     turn: str | None

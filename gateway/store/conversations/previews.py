@@ -11,6 +11,7 @@ from sqlalchemy import func, select, union_all
 
 from delivery.database.engine import Connection
 from gateway.store.conversations.listing import STATE_CONDITIONS, ConversationState
+from gateway.store.conversations.messages import MessageRole
 from gateway.store.tables import conversations, messages
 
 PREVIEW_LENGTH = 200
@@ -24,7 +25,7 @@ RECENT_MESSAGES = 10
 class LastMessage:
     """The end of a conversation: the start of its last message."""
 
-    role: str
+    role: MessageRole
     author: str
     text: str
     created_at: datetime

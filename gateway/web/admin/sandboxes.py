@@ -86,7 +86,7 @@ class ServiceResponse(ResponseModel):
     """A service of a sandbox: how often it was started, and how often its command exited."""
 
     name: str
-    state: str
+    state: Literal["running", "waiting", "starting", "ended"]
     ends: int
     starts: int
     started_again_with_its_sandbox: bool = False

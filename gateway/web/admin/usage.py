@@ -12,7 +12,7 @@ from gateway.accounts.budgets import usage_by_agent
 from gateway.store.accounts import budgets
 from gateway.store.accounts import usage as store
 from gateway.store.accounts.budgets import MICROS, BudgetCounter, BudgetKind, PeriodName
-from gateway.store.accounts.usage import Amount
+from gateway.store.accounts.usage import Amount, UsageKind
 from gateway.web.admin.operator_accounts import require_account
 from gateway.web.api.persons import BudgetCost, BudgetCount, PeriodBudget
 from gateway.web.http.auth import AdminAccess, KeyAccess
@@ -33,7 +33,7 @@ class UsageAmountResponse(ResponseModel):
 class UsagePartResponse(UsageAmountResponse):
     """The usage of one model or provider, for one purpose."""
 
-    kind: str
+    kind: UsageKind
     what: str
     reason: str
 

@@ -16,6 +16,7 @@ from gateway.store.conversations import conversations as store
 from gateway.store.conversations import listing
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.conversations.listing import ConversationState, ConversationView
+from gateway.store.conversations.messages import MessageRole
 from gateway.store.conversations.previews import Preview
 from gateway.store.turn_state import QueueMode
 from gateway.store.turns import branches as branch_store
@@ -93,7 +94,7 @@ class HandoverView(ResponseModel):
 class LastMessageResponse(ResponseModel):
     """The start of a conversation's last message."""
 
-    role: str
+    role: MessageRole
     author: str
     author_name: str | None
     text: str

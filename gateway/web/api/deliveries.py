@@ -12,6 +12,7 @@ from pydantic import Field
 from delivery.database.engine import Connection
 from delivery.deliveries import queries, store
 from delivery.deliveries.attempt import DeliveryState
+from delivery.deliveries.port import OutcomeKind
 from delivery.deliveries.queries import DeliveryView
 from delivery.deliveries.route import RouteKind
 from delivery.deliveries.router import QUEUES
@@ -58,7 +59,7 @@ class AttemptResponse(ResponseModel):
 
     number: int
     time: datetime
-    outcome: str | None
+    outcome: OutcomeKind | None
     status: int | None
     duration_ms: float | None
     detail: str | None
@@ -173,7 +174,7 @@ async def get_delivery(call: ApiCall[NoContent, NoContent]) -> DeliveryDetail:
         AttemptResponse(
             number=one.number,
             time=one.started_at,
-            outcome=one.outcome,
+            outcome=OutcomeKind(one.outcome) if one.outcome else None,
             status=one.status,
             duration_ms=one.duration_ms,
             detail=one.detail,

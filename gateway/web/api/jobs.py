@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from delivery.database.engine import Database
-from gateway.store.job_state import JobState
+from gateway.store.job_state import JobReason, JobState
 from gateway.store.turns import jobs as store
 from gateway.store.turns.jobs import Job
 from gateway.web.api.conversations import filter_by
@@ -30,7 +30,7 @@ class JobResponse(ResponseModel):
     conversation: str
     turn: str
     exit_code: int | None
-    reason: str | None
+    reason: JobReason | None
     truncated: bool
     stopping: bool
     created_at: datetime
@@ -70,7 +70,7 @@ def to_response(job: Job) -> JobResponse:
         conversation=job.conversation,
         turn=job.turn,
         exit_code=job.exit_code,
-        reason=job.reason,
+        reason=JobReason(job.reason) if job.reason else None,
         truncated=job.truncated,
         stopping=job.state is JobState.RUNNING and job.stop_requested_at is not None,
         created_at=job.created_at,

@@ -8,6 +8,7 @@ from delivery.errors import DeliveryError
 from delivery.events import outbox
 from gateway.accounts.author_names import read_names_in
 from gateway.store.conversations import messages as store
+from gateway.store.conversations.messages import MessageRole
 from gateway.store.conversations.messages import visible_attachment as file_shown
 from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import jobs as job_store
@@ -26,7 +27,7 @@ class MessageResponse(ResponseModel):
     """A message of a conversation; `author_name` is null if the author is not known by a name."""
 
     id: str
-    role: str
+    role: MessageRole
     author: str
     author_name: str | None
     text: str

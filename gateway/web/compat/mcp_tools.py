@@ -14,6 +14,7 @@ from gateway.config.sign_in_settings import KeyScope
 from gateway.records.fields import Name
 from gateway.records.input_problems import to_problems
 from gateway.store.conversations import listing, messages
+from gateway.store.conversations.messages import MessageRole
 from gateway.store.turns import turns as turn_store
 from gateway.web.api import approvals, jobs, turns
 from gateway.web.api.conversations import require_conversation
@@ -103,7 +104,7 @@ class FoundMessage(ResponseModel):
     conversation: str
     title: str | None
     message: str
-    role: str
+    role: MessageRole
     text: str
     created_at: str
 

@@ -166,6 +166,26 @@ def test_the_files_of_a_response_are_typed(name: str) -> None:
     assert {"$ref": "#/components/schemas/TurnUsage"} in used
 
 
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("Message", "role", "notice"),
+        ("LastMessage", "role", "operator"),
+        ("Attempt", "outcome", "give_up"),
+        ("Job", "reason", "provider_unreachable"),
+        ("Service", "state", "waiting"),
+        ("UsagePart", "kind", "sandbox"),
+    ],
+)
+def test_a_field_with_fixed_values_lists_them(name: str, field: str, value: str) -> None:
+    """A generated client has a type for them, and its compiler finds a misspelt one."""
+    schema = SCHEMAS[name]["properties"][field]
+    given = next((one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"), schema)
+    if "$ref" in given:
+        given = SCHEMAS[given["$ref"].rpartition("/")[2]]
+    assert value in given.get("enum", ())
+
+
 def test_every_schema_is_referred_to() -> None:
     """Queries are parameters of their operations, so a generated client has no types that nothing uses."""
     text = json.dumps(DOCUMENT)
