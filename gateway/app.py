@@ -99,8 +99,9 @@ def run(settings: Settings) -> int:
     try:
         _serve_unwrapped(settings)
     except (*unstartable, *temporary) as error:
-        print(f"dovecote: {error}", file=sys.stderr)  # noqa: T201 - for the operator
-        return 1 if isinstance(error, temporary) else 2
+        damaged = describe_damage(settings, error)
+        print(f"dovecote: {damaged or error}", file=sys.stderr)  # noqa: T201 - for the operator
+        return 1 if isinstance(error, temporary) and not damaged else 2
     except (*expected, DBAPIError) as error:
         damaged = describe_damage(settings, error)
         described = describe_exhaustion(settings, error) or describe_inaccessible(settings, error)

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 from aiohttp import web
 
-from delivery.database.engine import READ_ONLY, DatabaseUnavailable
+from delivery.database.engine import DAMAGED, READ_ONLY, DatabaseDamaged, DatabaseUnavailable
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from egress.policy import EgressPolicy
 from gateway.accounts import stream_tickets
@@ -176,12 +176,16 @@ async def _database_state(backing: BackingServices) -> str:
     try:
         async with asyncio.timeout(ANSWER_SECONDS), backing.database.read() as connection:
             await accounts.get_account(connection, name="default")
+            if backing.database.is_damaged:
+                return DAMAGED
             if await backing.database.is_read_only():
                 return READ_ONLY
     except TimeoutError:
         return f"does not answer within {ANSWER_SECONDS:g} s"
     except DatabaseUnavailable as error:
         log.warning("readiness.database_unavailable", error=error)
+        if isinstance(error, DatabaseDamaged):
+            return DAMAGED
         resource = exhausted_resource(error)
         return EXHAUSTED[resource] if resource else "does not answer"
     return "ok"

@@ -19,6 +19,7 @@ from delivery.database.connection_gate import ConnectionGate
 from delivery.database.direct_execution import DirectConnection, DirectEngine
 from delivery.database.group_commit import BatchAborted, GroupCommit
 from delivery.database.postgres import ServerWatch, is_silence, server_problem, with_failure_detection
+from delivery.database.sqlite import is_damaged
 from delivery.errors import Remedy
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
 
@@ -51,6 +52,9 @@ _CONFLICTS = frozenset({"40001", "40P01", "55P03"})
 """A transaction that PostgreSQL ended for another one: serialization failure, deadlock, lock timeout."""
 _FOREIGN_KEY_VIOLATION = "23503"
 READ_ONLY = "the database is read-only; an operator must make it writable, or name the server that is"
+DAMAGED = "the database is damaged; an operator must restore a backup of it (see `dovecote doctor`)"
+_CORRUPTED = frozenset({"XX001", "XX002"})
+"""PostgreSQL's data_corrupted and index_corrupted."""
 _IS_READ_ONLY = text("SELECT current_setting('transaction_read_only') = 'on'")
 _CONNECTION_SECONDS = {"postgresql": 5.0, "sqlite": 30.0}
 """Seconds to wait for a free connection. Reads of SQLite use the processor, so they wait for each other."""
@@ -74,6 +78,13 @@ class DatabaseReadOnly(DatabaseUnavailable):
 
     def __init__(self) -> None:
         super().__init__(READ_ONLY)
+
+
+class DatabaseDamaged(DatabaseUnavailable):
+    """The file of the database, or an index of it, cannot be read as what was written."""
+
+    def __init__(self) -> None:
+        super().__init__(DAMAGED)
 
 
 class RowDeleted(LookupError):
@@ -119,7 +130,7 @@ def insert_on_conflict(table: Table, dialect: str) -> Insert:
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Raise DatabaseUnavailable in place of the errors of a database that does not answer."""
+    """Raise DatabaseUnavailable in place of the errors of a database that does not answer, or is damaged."""
     try:
         yield
     except PoolTimeout as error:
@@ -129,6 +140,8 @@ def _translate_errors() -> Iterator[None]:
     except DBAPIError as error:
         if _is_read_only(error.orig):
             raise DatabaseReadOnly from error
+        if is_damaged(error) or getattr(error.orig, "sqlstate", None) in _CORRUPTED:
+            raise DatabaseDamaged from error
         if getattr(error.orig, "sqlstate", None) in _CONFLICTS:
             raise TransactionConflict("another transaction changes the same rows") from error
         exhausted = _exhaustion(error)
@@ -171,8 +184,12 @@ class Database:
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self.server_watch = ServerWatch()
         self._connections = ConnectionGate(_SQLITE_READERS if self.is_sqlite else _POSTGRES_CONNECTIONS)
+        self.is_damaged = False
+        """Whether a damaged SQLite file was met: what lies elsewhere in it can still be read and written."""
         self._engine = self._open()
-        self._group_commit = GroupCommit(self._open_connection, _translate_errors) if self.is_sqlite else None
+        self._group_commit = (
+            GroupCommit(self._open_connection, self._translate_errors) if self.is_sqlite else None
+        )
         self._idle: list[DirectConnection] = []
 
     def _open(self) -> AsyncEngine:
@@ -201,6 +218,19 @@ class Database:
         event.listen(engine.sync_engine, "connect", sqlite.prepare)
         return DirectEngine(engine.sync_engine)
 
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        try:
+            with _translate_errors():
+                yield
+        except DatabaseDamaged as error:
+            if not self.is_damaged:
+                _log.error(
+                    "database.damaged", error=str(error), reason=str(error.__cause__).partition("\n")[0]
+                )
+            self.is_damaged = self.is_sqlite
+            raise
+
     def begin(self, *, urgent: bool = False) -> AbstractAsyncContextManager[Connection]:
         """Open a writing transaction: committed at the end of the block, rolled back by an exception.
 
@@ -224,7 +254,7 @@ class Database:
     async def _read_file(self) -> AsyncIterator[Connection]:
         leave = await self._wait_for_place()
         try:
-            with _translate_errors():
+            with self._translate_errors():
                 async with self._borrow() as connection:
                     yield connection
         finally:
@@ -232,7 +262,7 @@ class Database:
 
     @asynccontextmanager
     async def _read_server(self) -> AsyncIterator[Connection]:
-        with _translate_errors():
+        with self._translate_errors():
             async with AsyncExitStack() as held:
                 yield await self._open_server(held)
 

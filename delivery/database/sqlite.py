@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 import aiosqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -134,6 +135,22 @@ def is_damaged(error: BaseException) -> bool:
     """Return whether an error means that a SQLite file is damaged, or is no SQLite file."""
     codes = (getattr(one, "sqlite_errorcode", 0) & 0xFF for one in error_chain(error))
     return any(code in _DAMAGED for code in codes)
+
+
+def find_damage(path: str, *, in_use: bool = True) -> str:
+    """Check every page of a SQLite file; return the first damage, or "". Raises sqlite3.OperationalError.
+
+    A file that is not `in_use` is read without making files beside it.
+    """
+    mode = "mode=ro" if in_use else "immutable=1"
+    with closing(sqlite3.connect(f"file:{quote(path)}?{mode}", uri=True)) as connection:
+        try:
+            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+        except sqlite3.DatabaseError as error:
+            if not is_damaged(error):
+                raise
+            return str(error)
+    return "" if found == "ok" else found.splitlines()[-1]
 
 
 def prepare(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:

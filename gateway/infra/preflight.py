@@ -289,7 +289,7 @@ def describe_damage(settings: Settings, error: BaseException) -> str | None:
     if not is_damaged(error):
         return None
     file = make_url(settings.database).database
-    why = next(iter(str(getattr(error, "orig", error)).splitlines()), "")
+    why = next((str(one) for one in error_chain(error) if isinstance(one, sqlite3.Error)), "")
     return (
         f"the SQLite file {file} is damaged ({why}). Nothing was changed in it.\n"
         f"Way back: keep a copy of {file}, {file}-wal and {file}-shm. Then delete these three files, copy "

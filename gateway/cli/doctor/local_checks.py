@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import socket
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ PACKAGE_NAMES = ("gateway", "channels", "sandbox", "delivery")
 MIN_FREE_BYTES = 1024**3
 """Free bytes below which a check warns; NATS refuses writes when its reserve is used."""
 
+RESTORE_REMEDY = "stop the gateway, keep a copy of the file, restore a backup, and check the disk"
 LEFT_BEHIND_REMEDY = "`dovecote migrate copy` copies it; or leave database_url out, or move the file away"
 
 ISOLATION = "isolation"
@@ -122,13 +124,27 @@ def check_database(settings: Settings) -> Iterator[DoctorCheck]:
     yield passed("database", detail) if found.up_to_date else missing
 
 
+def _find_damage(path: str) -> str:
+    from delivery.database.sqlite import find_damage
+
+    try:
+        return find_damage(path) if Path(path).is_file() else ""
+    except sqlite3.OperationalError:
+        return ""  # the check of the connection reports it
+
+
 def _database_file_problem(settings: Settings) -> tuple[str, str] | None:
     """Return why the SQLite file of the settings cannot be used, and the remedy; None if it can be."""
+    from sqlalchemy.engine import make_url
+
     from gateway.infra.preflight import find_lost_database, sqlite_file_problem
 
     is_expected = settings.database_url is not None or settings.data_dir.is_dir()
     if is_expected and (problem := sqlite_file_problem(settings.database)):
         return problem
+    url = make_url(settings.database)
+    if url.get_backend_name() == "sqlite" and url.database and (damage := _find_damage(url.database)):
+        return f"the SQLite file {url.database} is damaged: {damage}", RESTORE_REMEDY
     lost = find_lost_database(settings)
     return (lost.detail, lost.remedy) if lost else None
 

@@ -84,6 +84,8 @@ def _copy_database(settings: Settings, target: Path) -> str:
     """Copy a consistent snapshot of a SQLite file; database servers have their own tools."""
     from sqlalchemy.engine import make_url
 
+    from delivery.database.sqlite import find_damage
+
     url = make_url(settings.database)
     if url.get_backend_name() != "sqlite":
         return "the database is on a server: copy it with pg_dump"
@@ -96,6 +98,11 @@ def _copy_database(settings: Settings, target: Path) -> str:
         _copy_snapshot(source.resolve(), copy)
     except sqlite3.Error as error:
         raise CommandFailed(f"the database cannot be copied: {error}") from error
+    if damage := find_damage(str(copy), in_use=False):
+        raise CommandFailed(
+            f"the database {source} is damaged ({damage}), so nothing was copied. Keep the earlier "
+            f"backups, and restore one; `sqlite3 {source} .recover` rescues the rows that can be read"
+        )
     return f"database copied ({copy.stat().st_size // 1024} KiB)"
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from pydantic import BaseModel, Field
 
 from delivery.database.engine import (
-    READ_ONLY,
+    DatabaseDamaged,
     DatabaseReadOnly,
     DatabaseUnavailable,
     TransactionConflict,
@@ -185,8 +185,8 @@ def _from_unavailable(error: Exception) -> HttpProblem | None:
     if isinstance(error, TransactionConflict):
         detail = "other requests change the same data at this moment; try again"
         return HttpProblem(503, detail, headers={"Retry-After": "1"})
-    if isinstance(error, DatabaseReadOnly):
-        return HttpProblem(503, READ_ONLY, headers={"Retry-After": "10"})
+    if isinstance(error, DatabaseReadOnly | DatabaseDamaged):
+        return HttpProblem(503, str(error), headers={"Retry-After": "10"})
     if isinstance(error, DatabaseUnavailable):
         return HttpProblem(503, "the database does not answer; try again", headers={"Retry-After": "2"})
     if is_dangling_reference(error):
