@@ -59,6 +59,11 @@ class JobReason(StrEnum):
     OUTCOME_UNKNOWN = "outcome_unknown"
     PROVIDER_UNREACHABLE = "provider_unreachable"
 
+    @classmethod
+    def parse(cls, stored: str | None) -> JobReason | None:
+        """Return a stored reason; None for none, and for one that only another version has."""
+        return next((one for one in cls if one == stored), None)
+
 
 REASON_TEXTS: Mapping[str, str] = {
     JobReason.WORKSPACE_FULL: (

@@ -70,7 +70,7 @@ def to_response(job: Job) -> JobResponse:
         conversation=job.conversation,
         turn=job.turn,
         exit_code=job.exit_code,
-        reason=JobReason(job.reason) if job.reason else None,
+        reason=JobReason.parse(job.reason),
         truncated=job.truncated,
         stopping=job.state is JobState.RUNNING and job.stop_requested_at is not None,
         created_at=job.created_at,

@@ -26,3 +26,9 @@ def test_a_model_gets_the_reason_and_the_remedy() -> None:
     words = render_result(job_end(143, b"out\n", reason=JobReason.WORKSPACE_FULL), "make", "job_1")
     assert words.startswith("Job job_1 `make` failed, workspace_full: the workspace exceeded its quota")
     assert "exit code 143" in words
+
+
+def test_a_reason_of_another_version_is_none() -> None:
+    """A list of jobs must not fail because a newer replica stored a reason that this one lacks."""
+    assert [JobReason.parse(reason) for reason in JobReason] == list(JobReason)
+    assert (JobReason.parse(None), JobReason.parse("sandbox_of_a_later_version")) == (None, None)
