@@ -18,7 +18,13 @@ from delivery.database.async_engine import AsyncConnection, AsyncEngine, create_
 from delivery.database.connection_gate import ConnectionGate
 from delivery.database.direct_execution import DirectConnection, DirectEngine
 from delivery.database.group_commit import BatchAborted, GroupCommit
-from delivery.database.postgres import ServerWatch, is_silence, server_problem, with_failure_detection
+from delivery.database.postgres import (
+    ServerWatch,
+    is_silence,
+    server_problem,
+    time_limit_problem,
+    with_failure_detection,
+)
 from delivery.database.sqlite import is_damaged
 from delivery.errors import Remedy
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
@@ -146,7 +152,8 @@ def _translate_errors() -> Iterator[None]:
             raise TransactionConflict("another transaction changes the same rows") from error
         exhausted = _exhaustion(error)
         if exhausted or error.connection_invalidated or error.__class__.__name__ == "OperationalError":
-            why = exhausted or f"the database does not answer: {server_problem(error.orig)}"
+            why = exhausted or time_limit_problem(error.orig)
+            why = why or f"the database does not answer: {server_problem(error.orig)}"
             raise DatabaseUnavailable(why) from error
         raise
 

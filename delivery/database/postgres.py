@@ -64,6 +64,26 @@ _READ_ONLY_REMEDY = (
 _REMEDIES = {_INSUFFICIENT_PRIVILEGE: PRIVILEGE_REMEDY, _READ_ONLY: _READ_ONLY_REMEDY}
 
 
+_TIME_LIMITS = {
+    "25P03": "idle_in_transaction_session_timeout",
+    "25P04": "transaction_timeout",
+    "57P05": "idle_session_timeout",
+    "57014": "statement_timeout",
+}
+"""Settings of PostgreSQL that end a transaction or its connection, by the code of the error."""
+
+
+def time_limit_problem(error: BaseException | None) -> str | None:
+    """Return which time limit of PostgreSQL ended a transaction, and the remedy; None: another error."""
+    setting = _TIME_LIMITS.get(getattr(error, "sqlstate", None) or "")
+    if setting is None or (setting == "statement_timeout" and setting.replace("_", " ") not in str(error)):
+        return None  # a statement that somebody cancelled has the same code
+    return (
+        f"{setting} of PostgreSQL ended a transaction: turn it off for the gateway's user "
+        f"(ALTER ROLE name SET {setting} = 0), or set it to a minute or more"
+    )
+
+
 def refusal_remedy(error: BaseException) -> str | None:
     """Return what to do if PostgreSQL does not let its user do what a statement does; None: it does."""
     return _REMEDIES.get(getattr(getattr(error, "orig", error), "sqlstate", None) or "")

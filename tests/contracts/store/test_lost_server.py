@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
-from delivery.database.engine import Database, DatabaseUnavailable
+from delivery.database.engine import Connection, Database, DatabaseUnavailable
 from delivery.database.instance_claim import claim_database
 from delivery.database.postgres import FAILURE_DETECTION, ServerWatch, with_failure_detection
 from fault_proxy import FaultProxy, fault_proxy
@@ -138,3 +138,49 @@ def test_the_url_has_precedence() -> None:
     assert query["host"] == ("one:5432", "two:5432")
     assert {name: query[name] for name in FAILURE_DETECTION} == {**FAILURE_DETECTION, "connect_timeout": "3"}
     assert not with_failure_detection("sqlite+aiosqlite:///gateway.db").query
+
+
+@pytest.mark.parametrize(
+    ("setting", "statement"),
+    [
+        ("idle_in_transaction_session_timeout", "SELECT 1"),
+        ("statement_timeout", "SELECT pg_sleep(20)"),
+        ("idle_in_transaction_session_timeout", ""),
+    ],
+)
+async def test_a_time_limit_of_the_server_is_named(
+    postgres: PostgresCluster, setting: str, statement: str
+) -> None:
+    """The first error names the setting that ended the transaction and what to do, also at the commit."""
+    database = Database(postgres.create_database())
+    try:
+        with pytest.raises(DatabaseUnavailable, match=rf"ALTER ROLE .* SET {setting} = 0"):
+            await _exceed(database, setting, statement)
+    finally:
+        await database.close()
+
+
+async def _exceed(database: Database, setting: str, statement: str) -> None:
+    async with database.begin() as connection:
+        await connection.execute(text(f"SET {setting} = '20ms'"))
+        if setting.startswith("idle"):
+            await _until_ended(database, await _process_of(connection))
+        if statement:
+            await connection.execute(text(statement))
+
+
+async def _process_of(connection: Connection) -> int:
+    raw = (await connection.get_raw_connection()).driver_connection
+    assert raw is not None
+    number: int = raw.pgconn.backend_pid
+    return number
+
+
+async def _until_ended(database: Database, process: int) -> None:
+    """Wait until the server has ended the connection that a process of it served."""
+    served_by = text("SELECT count(*) FROM pg_stat_activity WHERE pid = :process")
+    is_there = True
+    while is_there:
+        await asyncio.sleep(0.01)
+        async with database.read() as connection:  # a transaction sees the first answer for its whole life
+            is_there = bool((await connection.execute(served_by, {"process": process})).scalar_one())
