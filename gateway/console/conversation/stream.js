@@ -30,7 +30,7 @@ export function Stream({ items: all, branches, thread, letters, live }) {
       ${shown.length < items.length && html`<button type="button" class="fold" onClick=${() => setLimit(limit + PAGE)}>Show earlier (${items.length - shown.length} more)</button>`}
       ${items.length === 0 && thread.place.caughtUp && letters.length === 0 && html`<p class="empty">Nothing was said here yet.</p>`}
       ${turnsOf(shown).map((group) => html`<${Turn} group=${group} turn=${thread.timeline.turns.get(group.turn)} key=${group.key}
-        versions=${versions.find((one) => one.includes(group.turn))} choose=${choose} mayRun=${mayRun} isTakenBack=${taken.has(group.turn)} />`)}
+        versions=${versions.find((one) => one.includes(group.turn))} choose=${choose} mayRun=${mayRun} isTakenBack=${taken.has(group.turn)} caughtUp=${thread.place.caughtUp} />`)}
       <${Letters} letters=${letters} outbox=${live.outbox} />
     </div></div>
     ${!sticks && html`<button type="button" class="down" onClick=${stick}>Newest ↓</button>`}`;

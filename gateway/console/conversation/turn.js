@@ -10,7 +10,7 @@ import { Rerun } from "./rerun.js";
 const KNOWN_STATES = new Map();
 const MOST_KNOWN = 500;
 
-export function Turn({ group, turn, versions = [], choose, mayRun, isTakenBack }) {
+export function Turn({ group, turn, versions = [], choose, mayRun, isTakenBack, caughtUp }) {
   if (group.turn === undefined) return group.items.map((item) => html`<${Item} item=${item} key=${item.key} />`);
   const isFromSnapshot = turn === undefined && group.items.some(({ restored }) => restored);
   const asked = group.items.filter(({ kind, role }) => kind === "message" && role === "user");
@@ -19,13 +19,13 @@ export function Turn({ group, turn, versions = [], choose, mayRun, isTakenBack }
     ${isTakenBack && html`<p class="note">Taken back: the agent no longer knows of this.</p>`}
     ${group.items.map((item) => html`<${Item} item=${item} key=${item.key} />
       ${asked.length === 1 && item === asked[0] && html`<${Rerun} key=${`rerun ${item.key}`} turn=${group.turn} text=${item.text} versions=${versions} choose=${choose} mayRun=${mayRun && hasEnded && !isTakenBack} />`}`)}
-    ${(turn?.endedAt || isFromSnapshot) && html`<${TurnFoot} id=${group.turn} items=${group.items} />`}
+    ${(turn?.endedAt || isFromSnapshot) && html`<${TurnFoot} id=${group.turn} items=${group.items} caughtUp=${caughtUp} />`}
   </section>`;
 }
 
-/** Steps, duration and tokens of a turn that ended. */
-function TurnFoot({ id, items }) {
-  const { usage, started_at: begin, finished_at: end } = useStatus(id) ?? {};
+/** Steps, duration and tokens of a turn that ended; turns that only pass by while the history loads are not asked about. */
+function TurnFoot({ id, items, caughtUp }) {
+  const { usage, started_at: begin, finished_at: end } = useStatus(id, caughtUp) ?? {};
   const steps = items.filter(({ kind }) => kind === "tool").length;
   const facts = [
     steps > 0 && `${steps} ${steps === 1 ? "step" : "steps"}`,
@@ -35,10 +35,10 @@ function TurnFoot({ id, items }) {
   return html`<p class="turnfoot quiet" data-kind="turn">${facts.join(" · ")} <a href=${addressOf("turns", id)}>Trace</a></p>`;
 }
 
-function useStatus(id) {
+function useStatus(id, caughtUp) {
   const [status, setStatus] = useState(KNOWN_STATES.get(id) ?? null);
   useEffect(() => {
-    if (KNOWN_STATES.has(id)) return;
+    if (!caughtUp || status !== null) return;
     call("GET", `status/${encodeURIComponent(id)}`).then(
       ({ usage, started_at, finished_at }) => {
         const found = { usage, started_at, finished_at };
@@ -48,6 +48,6 @@ function useStatus(id) {
       },
       () => {}, // the foot shows what it knows
     );
-  }, [id]);
+  }, [id, caughtUp]);
   return status;
 }

@@ -47,6 +47,38 @@ async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, co
     await expect(page.locator('[data-kind="message"][data-role="assistant"]').last).to_contain_text("hi")
 
 
+async def test_turns_are_asked_about_once_the_history_has_loaded(
+    gateway: GatewayProcess, console: Console
+) -> None:
+    """They pass by while it loads: each was asked about, 2,500 turns in a conversation of 5,000 messages."""
+    page, held, may_end = console.page, list[tuple[WebSocketRoute, str | bytes]](), list[bool]()
+
+    def hold_the_end(route: WebSocketRoute) -> None:
+        server = route.connect_to_server()
+
+        def pass_on(message: str | bytes) -> None:
+            if json.loads(message)["type"] == "caught_up" and not may_end:
+                held.append((route, message))
+            else:
+                route.send(message)
+
+        server.on_message(pass_on)
+
+    await console.enter(gateway)
+    await console.start_conversation("!echo hi")
+    foot = page.locator('[data-kind="turn"]')
+    await expect(foot).to_have_count(1)
+    await page.route_web_socket(re.compile("/ws$"), hold_the_end)
+    await load(page)
+    await expect(foot).to_have_text("1 step Trace")
+    await page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50)))")
+    await expect(foot).to_have_text("1 step Trace")
+    may_end.append(True)
+    for route, message in held:
+        route.send(message)
+    await expect(foot).to_contain_text("tokens")
+
+
 async def test_an_edited_message_is_a_version_beside_the_first(
     gateway: GatewayProcess, console: Console
 ) -> None:
