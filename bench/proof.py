@@ -83,6 +83,8 @@ def parse_plans(arguments: list[str] | None = None) -> tuple[list[ChaosPlan], Pa
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--errors", type=float, default=0.03, help="share of answers that meet an error 500")
     parser.add_argument("--repeats", type=float, default=0.05, help="share of updates that come twice")
+    upgrade = "a checkout of an earlier version, which replicas run until they are killed first"
+    parser.add_argument("--upgrade-from", type=Path, help=upgrade)
     parser.add_argument("--keep", type=Path, help="keep the data here, to look into")
     given = vars(parser.parse_args(arguments))
     replicas, keep = given.pop("replicas"), given.pop("keep")

@@ -1,4 +1,4 @@
-"""Set up a chaos run: one or two gateway replicas, their broker and database, Telegram on loopback."""
+"""Set up a chaos run: one or several gateway replicas, their broker and database, Telegram on loopback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from postgres import PostgresCluster, postgres_cluster
 
 KEYS = "a-key-for-two-replicas-of-one-proof"
 REPLICAS = {"DOVECOTE_REPLICAS": "2", "DOVECOTE_SHARED_FILES": "true"}
-"""Two gateways on one database; no turn of a plan reads files that the other replica wrote."""
+"""Two or more gateways on one database; no turn of a plan reads files that the other replica wrote."""
 LONG_QUEUE = {"DOVECOTE_QUEUE_LIMIT": "1000"}
 """People who cannot be answered for minutes wait in line: a refusal would be neither an answer nor a loss."""
 
@@ -114,9 +114,16 @@ _ENDS = frozenset({"turn.completed", "turn.failed", "turn.cancelled"})
 
 @asynccontextmanager
 async def open_deployment(
-    directory: Path, *, replicas: int, env: Mapping[str, str] | None = None
+    directory: Path,
+    *,
+    replicas: int,
+    env: Mapping[str, str] | None = None,
+    upgrade_from: Path | None = None,
 ) -> AsyncIterator[Deployment]:
-    """Run one embedded gateway, or two replicas over PostgreSQL and a nats-server of their own."""
+    """Run one embedded gateway, or several replicas over PostgreSQL and a nats-server of their own.
+
+    `upgrade_from` is a checkout of an earlier version, which a replica runs until its first kill.
+    """
     async with AsyncExitStack() as stack:
         platform = await stack.enter_async_context(simulate())
         shared = (
@@ -139,9 +146,14 @@ async def open_deployment(
         for process in processes:
             stack.callback(_keep_log, process)
             stack.push_async_callback(process.stop)
-            await process.start(wait=False)
+            await process.start(env=_code_of(upgrade_from), wait=False)
             await process.until_ready(READY_WITHIN)
         yield Deployment(platform=platform, replicas=processes, nats=nats, database=database)
+
+
+def _code_of(checkout: Path | None) -> dict[str, str]:
+    """Return the environment in which Python imports the packages of a checkout; None: the installed ones."""
+    return {} if checkout is None else {"PYTHONPATH": str(checkout.resolve(strict=True))}
 
 
 def _keep_log(process: GatewayProcess) -> None:

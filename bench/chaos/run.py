@@ -25,7 +25,8 @@ class ChaosPlan:
     """What to run. `errors` and `repeats` are the shares of platform errors and of repeated updates.
 
     `freezes`: how often a replica is stopped for longer than its leases live, which `env` may shorten. If no
-    user is answered for `patience` seconds after the last kill, the unanswered chats are stuck.
+    user is answered for `patience` seconds after the last kill, the unanswered chats are stuck. Replicas are
+    an earlier version, the checkout `upgrade_from`, until their first kill.
     """
 
     turns: int = 200
@@ -39,6 +40,7 @@ class ChaosPlan:
     errors: float = 0.0
     repeats: float = 0.0
     patience: float = 120.0
+    upgrade_from: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -74,7 +76,9 @@ async def run(
     directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - before anything runs
     async with (
         asyncio.timeout(plan.deadline),
-        open_deployment(directory, replicas=plan.replicas, env=plan.env) as deployment,
+        open_deployment(
+            directory, replicas=plan.replicas, env=plan.env, upgrade_from=plan.upgrade_from
+        ) as deployment,
     ):
         users = ChaosUsers(
             deployment.platform,
