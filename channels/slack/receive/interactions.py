@@ -73,19 +73,23 @@ def _modal_request(press: BlockActions, bot: Bot) -> ModalRequest | None:
 
 
 def _view(prompt: str, metadata: ModalMetadata) -> dict[str, Any]:
-    label = clean(prompt).strip() or "Comment"
-    size = {"multiline": True, "max_length": COMMENT_LIMIT}
-    field = {"type": "plain_text_input", "action_id": INPUT_ID, **size}
-    block = {
-        "type": "input",
-        "block_id": INPUT_ID,
-        "optional": True,
-        "label": _plain(label),
-        "element": field,
+    label = _plain(clean(prompt).strip() or "Comment")
+    field = {
+        "type": "plain_text_input",
+        "action_id": INPUT_ID,
+        "multiline": True,
+        "max_length": COMMENT_LIMIT,
     }
-    identity = {"type": "modal", "callback_id": CALLBACK_ID, "private_metadata": metadata.model_dump_json()}
-    texts = {"title": _plain("Your comment"), "submit": _plain("Send"), "close": _plain("Cancel")}
-    return {**identity, **texts, "blocks": [block]}
+    block = {"type": "input", "block_id": INPUT_ID, "optional": True, "label": label, "element": field}
+    return {
+        "type": "modal",
+        "callback_id": CALLBACK_ID,
+        "private_metadata": metadata.model_dump_json(),
+        "title": _plain("Your comment"),
+        "submit": _plain("Send"),
+        "close": _plain("Cancel"),
+        "blocks": [block],
+    }
 
 
 def _plain(text: str) -> dict[str, str]:

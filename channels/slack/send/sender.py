@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from channels.errors import Rejected
+from channels.inbox.errors import require_id
 from channels.message import (
     Address,
     ButtonPress,
@@ -28,7 +29,7 @@ from channels.slack.send.assistant_status import AssistantStatus
 from channels.slack.send.notices import show_to
 from channels.slack.send.reactions import Reactions
 from channels.slack.send.steps import StepPlans
-from channels.slack.send.streaming import STREAM_PREFIX, StreamingReplies, sent_ts
+from channels.slack.send.streaming import STREAM_PREFIX, StreamingReplies
 from channels.slack.send.uploads import FileTransfers
 from channels.slack.thread_locations import ThreadLocations
 
@@ -55,7 +56,7 @@ class SlackSender(Sender):
         await self._locations.note_thread(address)
         with self._status.sending(address):
             answer = await self._call_rendered("chat.postMessage", parameters, reply)
-            return SentMessage(platform_id=sent_ts("chat.postMessage", answer))
+            return SentMessage(platform_id=require_id(answer.get("ts"), "chat.postMessage"))
 
     async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
         """Edit one of the bot's messages and end its stream; buttons not in `reply` are removed."""

@@ -6,12 +6,13 @@ stream by itself after some minutes; then the message is updated instead.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from hashlib import sha256
 from typing import Any
 
 from channels.commonmark.splitting import split
-from channels.errors import Ambiguous, NotPermitted, Rejected, Undeliverable
+from channels.errors import NotPermitted, Rejected, Undeliverable
+from channels.inbox.errors import require_id
 from channels.inbox.text import clean
 from channels.message import Address, DraftText, Reply, RoomKind, SentMessage
 from channels.port import RECENT_PREFIX, ChannelState
@@ -136,7 +137,7 @@ class StreamingReplies:
             if code not in _PASSING_CODES and not isinstance(error, Undeliverable):
                 self._refused.add(_EVERYWHERE if code in _UNSUPPORTED_CODES else address.room)
             return None
-        return sent_ts("chat.startStream", answer)
+        return require_id(answer.get("ts"), "chat.startStream")
 
     async def _append(self, address: Address, draft: DraftText) -> bool:
         """Append the new text; False if the stream has ended."""
@@ -175,11 +176,3 @@ def _chunks(text: str) -> Iterator[str]:
         escaped = escaped[end:]
     if escaped:
         yield escaped
-
-
-def sent_ts(method: str, answer: Mapping[str, Any]) -> str:
-    """Return the id of a message that was sent; raises Ambiguous if the response has none."""
-    ts = answer.get("ts")
-    if not isinstance(ts, str) or not ts:
-        raise Ambiguous(f"{method}: the response names no message")
-    return ts

@@ -51,12 +51,13 @@ class DraftPreviews:
 
     def _remember_refusal(self, error: ChannelError, room: str) -> bool:
         """Remember a server without the method, or a room without previews; a dead chat may come back."""
-        place = _EVERYWHERE if is_unknown_method(error) else room
-        is_refusal = isinstance(error, Rejected | NotPermitted | Undeliverable)
-        if place == room and (not is_refusal or _is_about_text(error)):
+        if is_unknown_method(error):
+            self._refused.add(_EVERYWHERE)
+            return True
+        if not isinstance(error, Rejected | NotPermitted | Undeliverable) or _is_about_text(error):
             return False
         if not isinstance(error, Undeliverable):
-            self._refused.add(place)
+            self._refused.add(room)
         return True
 
 
