@@ -42,7 +42,7 @@ from gateway.store.accounts.budgets import (
     PeriodName,
     counter_change,
 )
-from gateway.store.accounts.usage import Amount, UsageRow
+from gateway.store.accounts.usage import Amount, UsageKind, UsageRow
 from gateway.store.conversations import conversations
 from gateway.store.turns import turns
 
@@ -281,7 +281,7 @@ def new_usage(account: str, turn_input: TurnInput, now: datetime) -> UsageRow:
         account=account,
         agent=turn_input.agent.id,
         conversation=turn_input.conversation,
-        kind="model",
+        kind=UsageKind.MODEL,
         what=turn_input.agent.models[0][:200],
         reason=turn_input.trigger,
         amount=Amount(),

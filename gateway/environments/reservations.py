@@ -13,7 +13,7 @@ from gateway.infra.replica_presence import ReplicaPresence
 from gateway.observability.metrics import Metrics
 from gateway.store import sandboxes
 from gateway.store.accounts import usage
-from gateway.store.accounts.usage import Amount, UsageRow
+from gateway.store.accounts.usage import Amount, UsageKind, UsageRow
 from gateway.store.conversations import conversations
 from gateway.store.sandboxes import LockRow
 from sandbox.errors import ProviderUnreachable
@@ -108,7 +108,7 @@ async def record_usage_span(tx: Transaction, row: Reservation, reason: str, now:
         account=row.owner.account,
         agent=row.owner.agent,
         conversation=row.owner.conversation,
-        kind="sandbox",
+        kind=UsageKind.SANDBOX,
         what=row.provider,
         reason=reason,
         amount=Amount(seconds=max((now - row.active_since).total_seconds(), 0.0)),

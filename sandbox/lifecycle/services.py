@@ -83,6 +83,9 @@ _ENTRY = re.compile(
     r"(?: (running|waiting) (\d{1,9}) (\d{1,3}) (\d{1,2}))?"
 )
 
+ServiceState = Literal["running", "waiting", "starting", "ended"]
+"""`waiting`: its command ended, and starts again after a delay."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceStatus:
@@ -97,7 +100,7 @@ class ServiceStatus:
     run: int
     port: int
     ready: bool
-    state: Literal["running", "waiting", "starting", "ended"]
+    state: ServiceState
     exits: int = 0
     exit_code: int = 0
     restart_in: int = 0

@@ -57,7 +57,7 @@ class UsageRow:
     account: str
     agent: str
     conversation: str
-    kind: str
+    kind: UsageKind
     what: str
     reason: str
     amount: Amount

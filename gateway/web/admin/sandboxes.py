@@ -31,6 +31,7 @@ from sandbox.errors import (
 )
 from sandbox.labels import Scope
 from sandbox.lifecycle.reservations import Reservation, ReservationStatus
+from sandbox.lifecycle.services import ServiceState
 from sandbox.model import ExecRequest
 
 MAX_TIMEOUT = 600.0
@@ -86,7 +87,7 @@ class ServiceResponse(ResponseModel):
     """A service of a sandbox: how often it was started, and how often its command exited."""
 
     name: str
-    state: Literal["running", "waiting", "starting", "ended"]
+    state: ServiceState
     ends: int
     starts: int
     started_again_with_its_sandbox: bool = False

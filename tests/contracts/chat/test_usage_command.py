@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from delivery.database.engine import Database
 from gateway.accounts.usage_report import NONE_YET
 from gateway.store.accounts import usage
-from gateway.store.accounts.usage import Amount, UsageRow
+from gateway.store.accounts.usage import Amount, UsageKind, UsageRow
 from ingress_harness import open_ingress_harness
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -26,7 +26,7 @@ async def test_usage_of_a_conversation(database: Database) -> None:
         account=harness.account,
         agent=conversation.agent,
         conversation=conversation.id,
-        kind="model",
+        kind=UsageKind.MODEL,
         what="test",
         reason="turn",
         amount=Amount(requests=2, input_tokens=1200, output_tokens=30, micros=5_000_000),
@@ -36,7 +36,7 @@ async def test_usage_of_a_conversation(database: Database) -> None:
     rows = [
         row,
         replace(row, id="two"),
-        replace(row, id="three", kind="sandbox", amount=Amount(seconds=1)),
+        replace(row, id="three", kind=UsageKind.SANDBOX, amount=Amount(seconds=1)),
         replace(row, id="four", conversation="cnv_other"),
     ]
     async with database.begin() as connection:
