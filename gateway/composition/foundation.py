@@ -16,6 +16,7 @@ from egress.policy import EgressPolicy
 from gateway.composition.worker_leases import WorkerLeases, open_worker_leases
 from gateway.config.load import wants_traces
 from gateway.config.setting_types import Role
+from gateway.conversations.commands.room_verbosity import RoomVerbosity
 from gateway.conversations.message_ids import full_text_path
 from gateway.files.wiring import speech_format
 from gateway.infra.backing_services import BackingServices
@@ -33,7 +34,6 @@ from gateway.observability.tracing.span_recorder import SpanRecorder
 from gateway.records.records import Records
 from gateway.tools.mcp.sign_in_links import SignInLinks
 from gateway.tools.mcp.wiring import open_sign_in_links
-from gateway.turns.room_verbosity import RoomVerbosity
 from gateway.turns.turn_end import EndedTurns
 
 

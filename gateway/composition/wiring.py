@@ -29,6 +29,7 @@ from gateway.store.turn_state import RetryPeriods
 from gateway.tools.background_calls import BackgroundCalls
 from gateway.tools.call_runner import CallRunner
 from gateway.tools.sources import open_background_calls, open_external_tools, open_own_tools
+from gateway.turns.agent_runner import AgentRunner
 from gateway.turns.worker import TurnWorker
 
 
@@ -112,10 +113,7 @@ def _turn_worker(
     calls: BackgroundCalls,
 ) -> TurnWorker:
     backing, settings = base.backing, base.backing.settings
-    return TurnWorker(
-        transactions=base.transactions,
-        leases=base.turn_leases.leases,
-        wake_ups=backing.wake_ups,
+    agent_runner = AgentRunner(
         stream=backing.stream,
         environment_resolver=resolver,
         jobs=jobs,
@@ -127,6 +125,14 @@ def _turn_worker(
         open_external_tools=open_external_tools(base.transactions, calls),
         get_agent=get_agent,
         operator_model=OperatorModel.from_settings(settings.agent),
+    )
+    return TurnWorker(
+        transactions=base.transactions,
+        leases=base.turn_leases.leases,
+        wake_ups=backing.wake_ups,
+        stream=backing.stream,
+        agent_runner=agent_runner,
+        file_collector=file_services.collector,
         worker_id=backing.worker_id,
         size=settings.pool(settings.turn_workers),
         lease_ttl=settings.lease_ttl,

@@ -11,9 +11,9 @@ from channels.message import Address
 from channels.port import Accept
 from channels.settings import ChannelSettings, RoomSettings
 from gateway.conversations.approver_rules import ApproverRule, DecisionContext
+from gateway.conversations.commands.session_reset import SessionReset
 from gateway.conversations.room_context import ContextLimits
 from gateway.store.accounts.records import Record
-from gateway.turns.session_reset import SessionReset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

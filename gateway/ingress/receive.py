@@ -20,6 +20,7 @@ from delivery.events.event import Event, EventType
 from delivery.fair_gate import working_for
 from gateway.conversations import room_context
 from gateway.conversations.approvals import Approvals
+from gateway.conversations.commands.session_reset import reset_if_due
 from gateway.conversations.notices import post_notice
 from gateway.conversations.room_context import TurnContext, merge_edited_files, stored_files
 from gateway.conversations.submissions import queue_policy
@@ -49,7 +50,6 @@ from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import ChatThread, Conversation
 from gateway.store.conversations.messages import visible_attachment
 from gateway.store.turns import turns
-from gateway.turns.session_reset import reset_if_due
 
 __all__ = ["ChannelContext", "UpdateAcceptor", "UpdateHandler"]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
 from typing import Any
 
-from channels.message import StepState, ToolStep
-from delivery.background import log_errors
+from channels.message import ToolStep
 from delivery.broker.port import Lease
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
@@ -24,17 +22,12 @@ from gateway.agents.port import (
     Delta,
     Finished,
     MessageCompleted,
-    PendingToolCall,
     Tools,
     TurnInput,
 )
 from gateway.agents.registry import check_continues
-from gateway.conversations import approvals, call_binding, outdated_approvals
 from gateway.conversations.message_ids import completed_event_id, message_id
 from gateway.conversations.notices import post_notice
-from gateway.conversations.text_change import PresentText
-from gateway.environments.environment import Environment
-from gateway.environments.fingerprint import fingerprint_all
 from gateway.files.collection import CollectedFiles, FileCollector
 from gateway.jobs.report import report_held_up_jobs
 from gateway.schedules.heartbeat import may_be_silent, says_nothing
@@ -44,12 +37,12 @@ from gateway.store.turn_state import TurnState
 from gateway.store.turns import turn_queue, turns
 from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
-from gateway.tools.executor import ToolExecutor
+from gateway.turns.approval_requests import ApprovalRequests
 from gateway.turns.deltas import Deltas
 from gateway.turns.file_saving import render_unsaved
 from gateway.turns.histories import History, HistoryCache
 from gateway.turns.turn_end import emit_merged, end_turn
-from sandbox.lifecycle.waits import Wait, reported_wait, waits_reported_to
+from sandbox.lifecycle.waits import Wait, reported_wait
 
 
 class TurnAttempt:
@@ -71,6 +64,7 @@ class TurnAttempt:
     ) -> None:
         self.turn = turn
         self.show_step = show_step
+        self.approvals = ApprovalRequests(turn)
         self._file_collector = file_collector
         self._collect_files: Callable[[], Awaitable[None]] | None = None
         self._fence = fence
@@ -83,12 +77,7 @@ class TurnAttempt:
         self._pending_messages: list[str] = []
         self._partial_text: list[str] = []
         self._steered: list[str] | None = None
-        self._sandbox_fingerprint = ""
-        self._call_targets: call_binding.CallTargets = call_binding.unknown_target
         self._input_text: Callable[[Turn], str] = lambda turn: turn.input
-        self._preview_changes: call_binding.PreviewChanges = call_binding.no_previews
-        self._can_run: outdated_approvals.CanRun = outdated_approvals.may_run
-        self._changed_calls: Callable[[Sequence[PendingToolCall]], Sequence[PendingToolCall]] = tuple
         self._save_files: Callable[[], Awaitable[str | None]] | None = None
         self._unsaved: str | None = None
         self._may_be_silent = may_be_silent(turn)
@@ -98,35 +87,6 @@ class TurnAttempt:
         self.end_state: TurnState | None = None
         self.has_successor = True
         """False when no other turn of the conversation was open as this one was settled."""
-
-    @asynccontextmanager
-    async def with_waits_shown(self) -> AsyncIterator[None]:
-        """Show what the turn waits for in the block, if it takes long: an event, and a step in chats."""
-        reports: dict[Wait, asyncio.Task[None]] = {}
-        ended = False
-
-        def on_wait(wait: Wait, begins: bool) -> None:  # noqa: FBT001 - as OnWait has it
-            if self.show_step is not None:
-                state = StepState.RUNNING if begins else StepState.DONE
-                self.show_step(ToolStep(id=f"wait:{wait}", title=wait, state=state, is_wait=True))
-            # Said once: each file of a bucket may be waited for. Not by what outlives the turn.
-            if begins and wait not in reports and not ended:
-                reports[wait] = asyncio.create_task(self._report_wait(wait))
-
-        try:
-            with waits_reported_to(on_wait):
-                yield
-        finally:
-            ended = True
-            for report in reports.values():
-                report.cancel()
-            await asyncio.gather(*reports.values(), return_exceptions=True)
-
-    async def _report_wait(self, wait: Wait) -> None:
-        with log_errors("turn.wait", turn=self.turn.id), suppress(LeaseLost):
-            async with self.begin("turn.wait", runs_again=True) as tx:
-                data = {"attempt": self.turn.attempt, "reason": str(wait)}
-                tx.emit(Event.now(EventType.TURN_WAITING, self.turn.conversation, data, turn=self.turn.id))
 
     def ensure_held(self) -> None:
         """Raise LeaseLost unless this process certainly still holds the conversation's lease."""
@@ -155,22 +115,9 @@ class TurnAttempt:
             await collected.emit_notice(tx, self.turn.conversation)
             yield tx
 
-    def set_environments(self, environments: Mapping[str, Environment], default: Environment) -> None:
-        """Set the environments that approvals are bound to and that their questions show."""
-        self._sandbox_fingerprint = fingerprint_all(environments, default)
-        self._call_targets = call_binding.call_targets(environments, default)
-
     def set_input_text(self, render: Callable[[Turn], str]) -> None:
         """Set the function that returns a turn's input as the agent gets it."""
         self._input_text = render
-
-    def set_tools(self, tools: ToolExecutor) -> None:
-        """Set the tools: they know how calls would change files and what they call, for questions."""
-        self._preview_changes = tools.preview_changes
-        self._changed_calls, self._can_run = tools.changed_calls, tools.can_run
-        self._call_targets = call_binding.with_addresses(
-            self._call_targets, tools.call_address, tools.call_definition, tools.call_works_somewhere
-        )
 
     def set_file_saver(self, save: Callable[[], Awaitable[str | None]]) -> None:
         """Set the function that saves the files of the turn's sandboxes; it returns why it could not."""
@@ -186,30 +133,13 @@ class TurnAttempt:
 
     async def renew_approvals(self, decided: Sequence[Approval]) -> bool:
         """Request approvals again whose calls would do something else; returns whether the turn waits."""
-        if not any(approval.state == "approved" for approval in decided):
-            return False
-        async with self._transactions.database.read() as connection:
-            unused = await outdated_approvals.list_unused(connection, decided, self._can_run)
-        files = await self._preview_changes(outdated_approvals.pending_calls(unused), start=True)
-        outdated = outdated_approvals.list_outdated(
-            unused, self._sandbox_fingerprint, self._call_targets, files=files, asked=decided
-        )
-        if outdated:
+        outdated = await self.approvals.find_outdated(self._transactions.database, decided)
+        if outdated.calls:
             async with self.begin("turn.pause") as tx:
-                await self._request(tx, outdated_approvals.pending_calls(outdated), files, usage={})
+                await self.approvals.request(tx, outdated, usage={})
                 checkpoint = self.turn.paused or b""
                 await turns.pause(tx.connection, self.turn, fence=self._fence, state=checkpoint)
-        return bool(outdated)
-
-    async def _request(
-        self,
-        tx: Transaction,
-        calls: Sequence[PendingToolCall],
-        files: Mapping[str, PresentText],
-        usage: Mapping[str, Any],
-    ) -> None:
-        fingerprint, targets = self._sandbox_fingerprint, self._call_targets
-        await approvals.request(tx, self.turn, calls, fingerprint, targets=targets, files=files, usage=usage)
+        return bool(outdated.calls)
 
     async def take_steering(self) -> Sequence[str]:
         """Merge the messages that steer this turn into it and return all of them, in order."""
@@ -323,11 +253,10 @@ class TurnAttempt:
                 await checkpoint.record_usage(tx)
 
     async def _pause(self, required: ApprovalRequired) -> None:
-        calls = self._changed_calls(required.calls)
-        files = await self._preview_changes(calls)
+        asked = await self.approvals.prepare(required.calls)
         async with self.begin("turn.pause") as tx:
             await turns.pause(tx.connection, self.turn, fence=self._fence, state=required.state)
-            await self._request(tx, calls, files, usage=asdict(required.usage))
+            await self.approvals.request(tx, asked, usage=asdict(required.usage))
             await report_held_up_jobs(tx, self.turn.conversation, self.list_files)
 
     async def _finish(self, finished: Finished) -> None:

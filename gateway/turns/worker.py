@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, nullcontext
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
-from typing import Any
 
 import structlog
 
@@ -21,38 +19,23 @@ from delivery.events.port import EventStream
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from delivery.fair_gate import FairGate
 from delivery.fair_scheduler import PoolSize
-from gateway.accounts.budgets import GetMeteredAgent
-from gateway.agents.client_request import ClientRequest
 from gateway.agents.history import UnreadableHistory
-from gateway.agents.port import AgentClosed, AgentError, AgentSpec, ConfigurationChanged, TurnInput
-from gateway.config.setting_types import SHELL
-from gateway.conversations.message_frame import RoomPlace, frame_message, with_room_prompt
-from gateway.environments.agent_files import AgentFiles
-from gateway.environments.environment import Environment
-from gateway.environments.resolver import EnvironmentResolver
-from gateway.files.attachments import AttachmentFetcher
+from gateway.agents.port import AgentClosed, AgentError, ConfigurationChanged
 from gateway.files.collection import FileCollector
-from gateway.jobs.jobs import Jobs
-from gateway.memory.memories import Memories, TurnMemory
-from gateway.memory.prompt import with_notes
-from gateway.records.agent import OperatorModel, agent_config, agent_spec, turn_limits
+from gateway.records.agent import agent_config, turn_limits
 from gateway.schedules.heartbeat import DraftContext, show_turn
-from gateway.schedules.schedules import Schedules
 from gateway.store.turn_state import RetryPeriods, TurnState
 from gateway.store.turns import turns
 from gateway.store.turns.turns import Turn
-from gateway.tools.executor import ToolExecutor
-from gateway.tools.external_tools import OpenExternalTools, no_external_tools
-from gateway.tools.tool import ToolContext
+from gateway.turns.agent_runner import AgentRunner
 from gateway.turns.attempt import TurnAttempt
 from gateway.turns.bounds import Drained, DrainedTurns, TurnBounds, TurnCancelled
 from gateway.turns.cancellation import POLL_SECONDS, CancellationWatcher
 from gateway.turns.claim import Claim, ClaimedTurn, ImmediateTurns, Quarantined, TurnClaimer
-from gateway.turns.compaction_turn import input_trigger
 from gateway.turns.deltas import Deltas
-from gateway.turns.file_saving import save_files
 from gateway.turns.histories import HistoryCache
 from gateway.turns.retrying import retry_later
+from gateway.turns.shown_waits import waits_shown
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
@@ -71,7 +54,7 @@ def _ignore_end(_turn: Turn, _state: TurnState) -> None:
 
 
 class TurnWorker:
-    """Runs turns. `get_agent` returns the agent for a spec; `worker_id` names this process."""
+    """Runs turns; `worker_id` names this process."""
 
     def __init__(
         self,
@@ -80,16 +63,8 @@ class TurnWorker:
         leases: Leases,
         wake_ups: WakeUps,
         stream: EventStream,
-        environment_resolver: EnvironmentResolver,
-        jobs: Jobs,
-        attachments: AttachmentFetcher,
+        agent_runner: AgentRunner,
         file_collector: FileCollector,
-        agent_files: AgentFiles,
-        schedules: Schedules,
-        memories: Memories | None = None,
-        get_agent: GetMeteredAgent,
-        open_external_tools: OpenExternalTools = no_external_tools,
-        operator_model: OperatorModel | None = None,
         worker_id: str,
         size: PoolSize = DEFAULT_SIZE,
         lease_ttl: float = 6.0,
@@ -102,16 +77,8 @@ class TurnWorker:
         self._transactions = transactions
         self._leases = leases
         self._stream = stream
-        self._environment_resolver = environment_resolver
-        self._jobs = jobs
-        self._attachments = attachments
+        self._agent_runner = agent_runner
         self._file_collector = file_collector
-        self._agent_files = agent_files
-        self._schedules = schedules
-        self._memories = memories
-        self._get_agent = get_agent
-        self._open_external_tools = open_external_tools
-        self._operator_model = operator_model or OperatorModel()
         self._histories = HistoryCache()
         self._claimer = TurnClaimer(
             transactions, worker_id, histories=self._histories, file_collector=file_collector
@@ -183,23 +150,28 @@ class TurnWorker:
 
     async def _run_turn(self, claim: ClaimedTurn, lease: Lease) -> TurnAttempt:
         """Run one attempt, and return it when it has ended."""
-        turn = claim.turn
-        async with show_turn(turn, self._draft_context) as display:
-            return await self._run_attempt(claim, lease, display)
+        async with show_turn(claim.turn, self._draft_context) as display:
+            deltas = self._deltas(claim.turn, display)
+            attempt = self._attempt(claim, lease, deltas, display)
+            await self._run_attempt(claim, attempt, lease, deltas)
+            if attempt.end_state is not None:
+                self._on_turn_ended(claim.turn, attempt.end_state)
+            return attempt
 
-    async def _run_attempt(
-        self, claim: ClaimedTurn, lease: Lease, display: TurnDisplay | None
-    ) -> TurnAttempt:
-        turn = claim.turn
-        deltas = Deltas(
+    def _deltas(self, turn: Turn, display: TurnDisplay | None) -> Deltas:
+        return Deltas(
             turn.conversation,
             turn.id,
             turn.attempt,
             publish_transient=partial(self._stream.publish_transient, account=turn.account),
             on_text=display.show_text if display else None,
         )
-        attempt = TurnAttempt(
-            turn,
+
+    def _attempt(
+        self, claim: ClaimedTurn, lease: Lease, deltas: Deltas, display: TurnDisplay | None
+    ) -> TurnAttempt:
+        return TurnAttempt(
+            claim.turn,
             fence=claim.fence,
             lease=lease,
             transactions=self._transactions,
@@ -210,8 +182,13 @@ class TurnWorker:
             file_collector=self._file_collector,
             show_step=display.show_step if display else None,
         )
+
+    async def _run_attempt(
+        self, claim: ClaimedTurn, attempt: TurnAttempt, lease: Lease, deltas: Deltas
+    ) -> None:
+        """Run an attempt, and end the turn or give it back if the agent does not answer."""
         try:
-            async with deltas, attempt.with_waits_shown():
+            async with deltas, waits_shown(attempt):
                 await self._run_bounded(claim, attempt, lease)
         except TurnCancelled:
             attempt.keep_partial_text()
@@ -228,9 +205,6 @@ class TurnWorker:
             raise  # the turn stays as it is for the next lease holder
         except Exception as error:  # noqa: BLE001 - an error of an agent fails its turn, not the gateway
             await self._fail_unexpectedly(attempt, error)
-        if attempt.end_state is not None:
-            self._on_turn_ended(turn, attempt.end_state)
-        return attempt
 
     async def _run_bounded(self, claim: ClaimedTurn, attempt: TurnAttempt, lease: Lease) -> None:
         """Run the agent until it ends, is cancelled, times out, is drained or the lease is lost."""
@@ -238,101 +212,7 @@ class TurnWorker:
         if timeout := turn_limits(agent_config(claim.agent)).turn_timeout:
             bounds.reach_after(timeout, TimeoutError())
         with self._cancellations.track(claim.turn.id, bounds.cancel), self._drained_turns.track(bounds):
-            await bounds.run(self._run_agent(claim, attempt), lease)
-
-    async def _run_agent(self, claim: ClaimedTurn, attempt: TurnAttempt) -> None:
-        async with AsyncExitStack() as stack:
-            await self._run_with(stack, claim, attempt)
-
-    async def _run_with(self, stack: AsyncExitStack, claim: ClaimedTurn, attempt: TurnAttempt) -> None:
-        """Run the agent; what its attempt opens is closed by the stack."""
-        turn = claim.turn
-        spec = await self._agent_files.with_instructions(
-            claim.agent, agent_spec(claim.agent, self._operator_model, turn.model)
-        )
-        input_text: Callable[[Turn], str] = _plain_input
-        memory = None
-        if spec.models[0] != SHELL:
-            input_text = _framed_input
-            memory = await self._memories.of_turn(turn, claim.conversation) if self._memories else None
-            notes = await memory.notes_for(turn.input) if memory else ""
-            spec = replace(spec, instructions=with_notes(spec.instructions, notes))
-        environments = await self._environment_resolver.resolve_all(
-            claim.agent, turn.conversation, person=turn.asker, revision=claim.conversation.revision
-        )
-        environment = next(iter(environments.values()))
-        attempt.set_environments(environments, environment)
-        attempt.set_file_saver(partial(save_files, self._environment_resolver, environments.values(), turn))
-        attachments = await self._attachments.fetch(
-            turn, environment, claim.approvals, has_incoming=claim.has_incoming
-        )
-        context = await self._tool_context(claim, environments, memory)
-        external = await stack.enter_async_context(self._open_external_tools(context))
-        spec = replace(spec, instructions=external.add_notes(spec.instructions))
-        input_text = external.with_prompt(turn, input_text)
-        attempt.set_input_text(input_text)
-        tools = ToolExecutor(
-            context,
-            begin=attempt.begin,
-            check=attempt.ensure_held,
-            allowed=agent_config(claim.agent).tool_names,
-            show_step=attempt.show_step,
-            external=external.tools,
-            hooks=external.hooks,
-            answer_files=attachments.answers,
-        )
-        attempt.set_tools(tools)
-        if spec.models[0] != SHELL and turn.origin is not None:
-            spec = _in_room(claim, spec, turn.origin, environments, tools)
-        if await attempt.renew_approvals(claim.approvals):
-            return
-        request = ClientRequest.parse(turn.request)
-        turn_input = TurnInput(
-            turn=turn.id,
-            conversation=turn.conversation,
-            attempt=turn.attempt,
-            trigger=input_trigger(turn),
-            input=input_text(turn),
-            agent=spec,
-            history=claim.history.get_entries(),
-            checkpoint=turn.paused,
-            decisions=claim.decisions,
-            read_steering=attempt.take_steering,
-            attachment_lines=attachments.lines,
-            images=attachments.images,
-            answer_images=attachments.answer_images,
-            output_format=request.format_for(spec),
-            required_tool=request.required_tool,
-            required_after=request.required_after,
-            client_tools=frozenset(request.tools_by_name),
-            single_calls=request.single_calls,
-        )
-        collect = partial(self._file_collector.collect, turn, environment)
-        for one in environments.values():
-            use = self._environment_resolver.in_use(one, changed=turn.trigger == "job")
-            await stack.enter_async_context(use)
-        await attempt.run(
-            external.hooks.wrap(self._get_agent(spec, claim.conversation)), turn_input, tools, collect
-        )
-
-    async def _tool_context(
-        self, claim: ClaimedTurn, environments: Mapping[str, Environment], memory: TurnMemory | None
-    ) -> ToolContext:
-        return ToolContext(
-            turn=claim.turn,
-            environment=next(iter(environments.values())),
-            environment_resolver=self._environment_resolver,
-            jobs=self._jobs,
-            files=self._file_collector,
-            schedules=self._schedules,
-            memory=memory,
-            agent=claim.agent,
-            agent_files=self._agent_files,
-            skills=await self._agent_files.list_skills(claim.turn.account, claim.conversation.revision),
-            environments=environments,
-            interruption=claim.interruption,
-            publish_transient=partial(self._stream.publish_transient, account=claim.turn.account),
-        )
+            await bounds.run(self._agent_runner.run(claim, attempt), lease)
 
     async def _fail_unexpectedly(self, attempt: TurnAttempt, error: Exception) -> None:
         """Fail the turn without details, unless it only waits for a resource of the machine."""
@@ -366,34 +246,6 @@ class TurnWorker:
         async with attempt.begin("turn.release", runs_again=True) as tx:
             await turns.requeue(tx.connection, attempt.turn.id, from_state=TurnState.RUNNING)
             tx.wake(WorkQueue.TURN, attempt.turn.conversation, account=attempt.turn.account)
-
-
-def _in_room(
-    claim: ClaimedTurn,
-    spec: AgentSpec,
-    origin: Mapping[str, Any],
-    environments: Mapping[str, Environment],
-    tools: ToolExecutor,
-) -> AgentSpec:
-    """Return the spec with instructions that say in which room the agent is."""
-    place = RoomPlace(
-        agent=claim.agent.name,
-        platform=str(origin.get("platform", "")),
-        room=str(origin.get("room", "")),
-        workspaces=[name for name, one in environments.items() if name and one.workspace],
-        tools=[tool.name for tool in tools.list()],
-    )
-    prompt = agent_config(claim.agent).room_prompt
-    return replace(spec, instructions=with_room_prompt(spec.instructions, prompt, place))
-
-
-def _plain_input(turn: Turn) -> str:
-    return turn.input
-
-
-def _framed_input(turn: Turn) -> str:
-    """Return a turn's input with its context, and with its author if it was written in a room."""
-    return frame_message(turn.id, turn.origin, turn.input, turn.context)
 
 
 def _is_temporary(error: Exception) -> bool:

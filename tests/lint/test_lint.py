@@ -10,9 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from source_trees import EVERYTHING, PACKAGES, ROOT, sources, tracked
+from source_trees import EVERYTHING, PACKAGES, ROOT, Source, sources, tracked
 
 MOST_LINES = 400
+MOST_BODY_LINES = 40
+LONG_FUNCTIONS = {
+    "channels/discord/simulator/shapes.py": "an object of the platform with all its fields",
+    "gateway/composition/": "the construction of components",
+    "gateway/files/wiring.py": "the construction of components",
+    "gateway/infra/backing_services.py": "the construction of components",
+    "gateway/ingress/commands/chat_commands.py": "a table of commands",
+    "gateway/migrations/versions/": "statements of a schema",
+    "gateway/web/admin/agent_files.py": "a table of routes",
+    "gateway/web/admin/routes.py": "tables of routes",
+    "gateway/web/api/routes.py": "tables of routes",
+}
+"""Where bodies may be longer: tables, and the construction of components."""
+
 BANNED_CALLS = {
     "wait_for": "asyncio.wait_for swallows cancellation on Python 3.11: use asyncio.timeout or asyncio.wait",
     "shield": "asyncio logs errors of work whose caller is cancelled: delivery.background.run_shielded",
@@ -35,6 +49,32 @@ def test_no_file_is_longer_than_400_lines() -> None:
         if source.text.count("\n") > MOST_LINES and "/migrations/versions/" not in source.name
     }
     assert not long
+
+
+def test_no_body_is_longer_than_40_lines() -> None:
+    """A longer body has steps without names; tables and the construction of components are listed."""
+    long = {
+        f"{source.name}: {node.name}"
+        for source in sources(*PACKAGES)
+        for node in _functions(source)
+        if _body_lines(node) > MOST_BODY_LINES
+    }
+    listed = tuple(LONG_FUNCTIONS)
+    assert not [name for name in long if not name.startswith(listed)]
+    assert not [place for place in listed if not any(name.startswith(place) for name in long)]
+
+
+def _functions(source: Source) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    yield from source.nodes(ast.FunctionDef)
+    yield from source.nodes(ast.AsyncFunctionDef)
+
+
+def _body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return the lines of a body without its docstring."""
+    first, *others = node.body
+    if ast.get_docstring(node) is not None and others:
+        first = others[0]
+    return (node.end_lineno or 0) - first.lineno + 1
 
 
 def test_every_module_class_function_and_test_says_what_it_is() -> None:
@@ -180,7 +220,7 @@ def test_moments_of_others_are_moved_to_utc_where_their_range_is_checked() -> No
         "gateway/schedules/chat_times.py",  # the present
         "gateway/schedules/cron_times.py",  # the present, and the next decades
         "gateway/schedules/recurrence.py",
-        "gateway/turns/session_reset.py",  # the present
+        "gateway/conversations/commands/session_reset.py",  # the present
         "gateway/web/admin/webhook_replay.py",
         "sandbox/kubernetes/objects.py",  # the present
     }

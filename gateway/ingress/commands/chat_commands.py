@@ -11,6 +11,11 @@ from delivery.deliveries.transactions import Transaction
 from delivery.errors import as_sentence
 from gateway.accounts.usage_report import render_usage
 from gateway.conversations.approver_rules import DecisionContext
+from gateway.conversations.commands.branching import undo_last_exchange
+from gateway.conversations.commands.compaction import queue_compaction
+from gateway.conversations.commands.model_choice import execute_model_command
+from gateway.conversations.commands.room_verbosity import execute_verbose_command
+from gateway.conversations.commands.session_reset import begin_again
 from gateway.conversations.retry import retry_in
 from gateway.conversations.submissions.queue_policy import queue_policy
 from gateway.conversations.titles import rename
@@ -34,11 +39,6 @@ from gateway.tools.mcp.chat_command import (
     render_help,
 )
 from gateway.tools.mcp.sign_in_links import SignInLinks
-from gateway.turns.branching import undo_last_exchange
-from gateway.turns.compaction_turn import queue_compaction
-from gateway.turns.model_choice import execute_model_command
-from gateway.turns.room_verbosity import execute_verbose_command
-from gateway.turns.session_reset import begin_again
 
 HELP = (
     "`/new` starts a new conversation, `/stop` stops what is running, "

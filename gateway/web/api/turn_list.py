@@ -8,13 +8,13 @@ from typing import Annotated
 from pydantic import Field, StrictStr
 
 from gateway.conversations import retry
+from gateway.conversations.commands import branching
+from gateway.conversations.commands.branching import CannotRerun
 from gateway.conversations.retry import TurnNotFailed
 from gateway.conversations.submissions.submission import QueueFull
 from gateway.store.turn_state import DEAD_LETTER_PREFIX, TurnState
 from gateway.store.turns import turn_retries as store
 from gateway.store.turns.turns import Turn
-from gateway.turns import branching
-from gateway.turns.branching import CannotRerun
 from gateway.web.api.conversations import filter_by
 from gateway.web.http.auth import KeyAccess
 from gateway.web.http.pagination import ListPage, PageQuery, paginate

@@ -8,11 +8,11 @@ import pytest
 
 from channels.message import Address
 from delivery.database.engine import Database
+from gateway.conversations.commands.compaction import NO_MODEL, QUEUED_ALREADY, input_trigger
+from gateway.conversations.commands.room_verbosity import RoomVerbosity
 from gateway.records.agent import OperatorModel, agent_spec
 from gateway.store.accounts import records
 from gateway.store.turns import turns
-from gateway.turns.compaction_turn import NO_MODEL, QUEUED_ALREADY, input_trigger
-from gateway.turns.room_verbosity import RoomVerbosity
 from ingress_harness import IngressHarness, open_ingress_harness
 
 OPERATOR = OperatorModel(

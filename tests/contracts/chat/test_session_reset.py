@@ -12,11 +12,11 @@ from channels.settings import RoomSettings
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from delivery.database.tables import streams
+from gateway.conversations.commands.session_reset import RESET_NOTICE, SessionReset, last_reset
 from gateway.store.accounts import accounts
 from gateway.store.conversations import conversations
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import turns
-from gateway.turns.session_reset import RESET_NOTICE, SessionReset, last_reset
 from ingress_harness import IngressHarness, open_ingress_harness
 
 HOUR: dict[str, Any] = {"reset_after": 3600}

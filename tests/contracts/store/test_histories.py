@@ -27,12 +27,12 @@ from gateway.agents.port import (
     Tools,
     TurnInput,
 )
+from gateway.conversations.commands.branching import BUSY, NOTHING, SUMMARISED, undo_last_exchange
 from gateway.migrations import configuration, migrate_up
 from gateway.store.conversations import conversations, histories
 from gateway.store.history_tables import histories as histories_table
 from gateway.store.tables import conversations as conversations_table
 from gateway.store.turn_state import TurnState
-from gateway.turns.branching import BUSY, NOTHING, SUMMARISED, undo_last_exchange
 from gateway.turns.histories import History, HistoryCache
 from statement_recorder import recorded_statements
 from turn_worker import TurnWorkerHarness, open_turn_worker

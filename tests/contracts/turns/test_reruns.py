@@ -13,6 +13,13 @@ from delivery.events import outbox
 from delivery.events.event import Event, EventType
 from gateway.agents.history import HistoryEntry
 from gateway.agents.port import Agent, AgentEvent, Finished, MessageCompleted, Tools, TurnInput
+from gateway.conversations.commands.branching import (
+    BUSY,
+    NOTHING,
+    CannotRerun,
+    rerun_turn,
+    undo_last_exchange,
+)
 from gateway.conversations.submissions.submission import Submission
 from gateway.conversations.submissions.submissions import Submissions
 from gateway.store.conversations import conversations, handover
@@ -20,7 +27,6 @@ from gateway.store.turn_state import TurnState
 from gateway.store.turns import branches, turns
 from gateway.store.turns.branches import Branch
 from gateway.store.turns.turns import Turn
-from gateway.turns.branching import BUSY, NOTHING, CannotRerun, rerun_turn, undo_last_exchange
 from turn_worker import TurnWorkerHarness, open_turn_worker
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 
 from gateway.agents.model.compaction import REQUESTED_NOTICE
-from gateway.turns.branching import SUMMARISED
-from gateway.turns.room_verbosity import NOT_IN_A_CHAT
+from gateway.conversations.commands.branching import SUMMARISED
+from gateway.conversations.commands.room_verbosity import NOT_IN_A_CHAT
 from gateway_process import GatewayProcess, gateway
 from openai_server import OpenAIServer, ScriptedTurn, last_text
 

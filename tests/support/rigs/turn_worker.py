@@ -50,6 +50,7 @@ from gateway.store.turns.turns import Turn
 from gateway.tools.executor import ToolExecutor
 from gateway.tools.external_tools import ExternalTools, OpenExternalTools, no_external_tools
 from gateway.tools.tool import ToolContext
+from gateway.turns.agent_runner import AgentRunner
 from gateway.turns.worker import TurnWorker
 
 
@@ -119,10 +120,7 @@ class TurnWorkerHarness:
 
     def worker(self, agent: Agent) -> TurnWorker:
         """Return a worker in which this agent answers every turn."""
-        return TurnWorker(
-            transactions=self.transactions,
-            leases=self.leases,
-            wake_ups=self.wake_ups,
+        agent_runner = AgentRunner(
             stream=self.stream,
             environment_resolver=self.environment_resolver,
             jobs=self.jobs,
@@ -133,6 +131,14 @@ class TurnWorkerHarness:
             memories=memories_of(self.database),
             get_agent=lambda _spec, _claimed: agent,
             open_external_tools=self.open_external_tools,
+        )
+        return TurnWorker(
+            transactions=self.transactions,
+            leases=self.leases,
+            wake_ups=self.wake_ups,
+            stream=self.stream,
+            agent_runner=agent_runner,
+            file_collector=self.file_collector,
             worker_id="here",
         )
 

@@ -1,0 +1,1 @@
+"""What commands such as `/undo`, `/new`, `/model`, `/verbose` and `/compact` change of a conversation."""
