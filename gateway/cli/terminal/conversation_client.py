@@ -28,7 +28,7 @@ FATAL_CLOSE_CODES = {
 MAX_FRAME_BYTES = 64 * 1024
 """Bytes of a frame that the gateway accepts. It closes the connection after a longer one, each time again."""
 
-CONNECTION_FRAMES = frozenset({"subscribed", "reset"})
+CONNECTION_FRAMES = frozenset({"subscribed", "reset", "caught_up"})
 """Frames that begin a connection: they say nothing about whether the gateway can store a message."""
 
 
