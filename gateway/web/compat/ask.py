@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import Any, TypeVar
-
-from aiohttp import web
 
 from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.rendering import ACCOUNT_DELETED, CONVERSATION_DELETED
 from delivery.errors import DeliveryError
 from gateway.agents.client_request import ClientRequest
 from gateway.agents.history import HistoryEntry
+from gateway.conversations.notices import quoted
+from gateway.conversations.questions import is_question
 from gateway.conversations.submissions.submission import Submission
 from gateway.store.conversations import conversations
 from gateway.store.turn_state import TurnState
+from gateway.store.turns import approvals
 from gateway.store.turns import turns as store
+from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 from gateway.web.api import turns
 from gateway.web.compat.client_calls import (
@@ -46,11 +47,8 @@ from gateway.web.http import attachments
 from gateway.web.http.attachments import AttachmentCreate, InvalidAttachment, invalid_attachment
 from gateway.web.http.auth import KEY_ACCESS
 from gateway.web.http.problems import NO_RETRY, HttpProblem
-from gateway.web.http.route import ApiCall, ResponseModel
-from gateway.web.stream.event_stream import has_events, open_event_stream
-from gateway.web.stream.frames import encode_json
+from gateway.web.http.route import ApiCall
 from gateway.web.stream.readers import KEY_REVOKED, READERS, SCOPES_REDUCED, StreamReader
-from gateway.web.stream.send_buffer import SLOW_AFTER_SECONDS
 from gateway.web.stream.turn_events import (
     HEARTBEAT_SECONDS,
     TurnEnded,
@@ -61,8 +59,17 @@ from gateway.web.stream.turn_events import (
     with_heartbeat,
 )
 
-ANSWER_TIMEOUT = 600.0
-"""Seconds to wait for an answer that is not streamed."""
+ANSWER_TIMEOUT = 590.0
+"""Seconds to wait for an answer that is not streamed: less than OpenAI's SDKs, which wait ten minutes."""
+
+CLIENT_TIMEOUTS = ("x-stainless-read-timeout", "x-stainless-timeout")
+"""The headers in which OpenAI's SDKs say how many seconds they wait for a response."""
+
+CLIENT_MARGIN = 5.0
+"""Seconds before the end of a client's time at which it gets the reason why there is no answer."""
+
+APPROVAL_PENDING = "approval_pending"
+"""The code of the problem of an answer that waits for a person."""
 
 STREAM_INTERRUPTED = "the gateway is stopping"
 
@@ -95,20 +102,12 @@ class SubmittedTurn:
         """The last call whose result the request has."""
         return self.answered[-1] if self.answered else None
 
-    def problem(self, status: int, detail: str) -> HttpProblem:
+    def problem(self, status: int, detail: str, **more: Any) -> HttpProblem:
         """Return a problem that names the turn; a client may retry if the retry follows the same turn."""
-        about = {"turnId": self.turn, "conversationId": self.conversation}
+        about = {"turnId": self.turn, "conversationId": self.conversation, **more}
         headers = {} if self.identity is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR else NO_RETRY
         text = f"{detail.removesuffix('.')}; the turn is at /status/{self.turn}"
         return HttpProblem(status, text, headers=headers, members=about)
-
-
-class CompletionUsage(ResponseModel):
-    """The usage of a turn in the format of chat completions."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    total_tokens: int = 0
 
 
 def unix_time() -> int:
@@ -295,9 +294,10 @@ async def collect_answer(
     call: ApiCall[Any, Any], submitted: SubmittedTurn, on_event: Callable[[AnswerEvent], None]
 ) -> TurnEnded | ClientCalls:
     """Follow an answer to its end and return the end; raises HttpProblem after the time limit."""
+    seconds = answer_timeout(call.request.headers)
     try:
         async with (
-            asyncio.timeout(ANSWER_TIMEOUT),
+            asyncio.timeout(seconds),
             open_events(call, turn_events(call, submitted), turn=submitted.turn) as events,
         ):
             async for one in events:
@@ -306,10 +306,43 @@ async def collect_answer(
                 if one is not None:
                     on_event(one)
     except TimeoutError:
-        raise submitted.problem(504, f"no answer within {ANSWER_TIMEOUT:g} seconds") from None
+        raise await _unanswered(call, submitted, seconds) from None
     except DeliveryError:
         raise submitted.problem(503, "the broker does not answer") from None
     raise submitted.problem(503, STREAM_INTERRUPTED)
+
+
+def answer_timeout(headers: Mapping[str, str]) -> float:
+    """Return for how many seconds to wait for an answer: less than the client does, if it says how long."""
+    found = [headers[name] for name in CLIENT_TIMEOUTS if name in headers]
+    with suppress(ValueError):
+        stated = [float(one) for one in found]
+        return min([ANSWER_TIMEOUT, *(one - min(CLIENT_MARGIN, one / 10) for one in stated if one > 0)])
+    return ANSWER_TIMEOUT
+
+
+async def _unanswered(call: ApiCall[Any, Any], submitted: SubmittedTurn, seconds: float) -> HttpProblem:
+    """Return the problem of an answer that is late; it names the approvals that the turn waits for."""
+    late = f"no answer within {seconds:g} seconds"
+    turn = await existing_turn(call, submitted, submitted.turn)
+    async with call.context.database.read() as connection:
+        found = await approvals.list_for_turn(connection, turn.merged_into or turn.id)
+    pending = [one for one in found if one.state == "pending"]
+    if not pending:
+        return submitted.problem(504, late)
+    requests = " and ".join(map(_deciding_request, pending))
+    return submitted.problem(
+        504,
+        f"{late}, because the turn waits for a person. It goes on after {requests}",
+        code=APPROVAL_PENDING,
+        approvals=[{"id": one.id, "question": one.command, "url": f"/approvals/{one.id}"} for one in pending],
+    )
+
+
+def _deciding_request(approval: Approval) -> str:
+    """Return the request that decides an approval, for people."""
+    body = '{"answer": …}' if is_question(approval.tool) else '{"decision": "approve"} (or "deny")'
+    return f"POST /approvals/{approval.id} {body} for {quoted(approval.command)}"
 
 
 async def existing_turn(call: ApiCall[Any, Any], submitted: SubmittedTurn, turn: str) -> Turn:
@@ -334,66 +367,3 @@ async def completed_turn(call: ApiCall[Any, Any], submitted: SubmittedTurn, turn
 def turn_deleted(turn: str) -> HttpProblem:
     """Return the problem for a turn that has no status any more."""
     return HttpProblem(424, f"the turn {turn} was deleted with its conversation", headers=NO_RETRY)
-
-
-def token_usage(tokens: tuple[int, int] | None) -> CompletionUsage:
-    """Return the usage with these tokens, which were read and written."""
-    read, written = tokens or (0, 0)
-    return CompletionUsage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
-
-
-class ClientGone(Exception):
-    """The client disconnected or does not read; the turn continues."""
-
-
-class SseWriter:
-    """Writes server-sent events with JSON in `data:` lines."""
-
-    def __init__(self, response: web.StreamResponse) -> None:
-        self._response = response
-
-    async def send(self, shape: dict[str, Any], *, event: str | None = None) -> None:
-        """Send one event; raises ClientGone."""
-        name = f"event: {event}\n".encode() if event else b""
-        await self._write(b"%bdata: %b\n\n" % (name, encode_json(shape)))
-
-    async def heartbeat(self) -> None:
-        """Send a heartbeat; raises ClientGone."""
-        await self.comment("")
-
-    async def comment(self, text: str) -> None:
-        """Send a comment, on one line; clients that parse events ignore it; raises ClientGone."""
-        await self._write(f": {' '.join(text.split())}\n\n".encode("utf-8", "replace"))
-
-    async def send_done(self) -> None:
-        """Send the mark of a stream's end; raises ClientGone."""
-        await self._write(b"data: [DONE]\n\n")
-
-    async def _write(self, raw: bytes) -> None:
-        try:
-            async with asyncio.timeout(2 * SLOW_AFTER_SECONDS):
-                await self._response.write(raw)
-        except (ConnectionError, TimeoutError):
-            raise ClientGone from None
-
-
-async def stream_sse(
-    request: web.Request,
-    write: Callable[[SseWriter], Awaitable[None]],
-    render_error: Callable[[HttpProblem], dict[str, Any]],
-    *,
-    headers: Mapping[str, str] = MappingProxyType({}),
-) -> web.StreamResponse:
-    """Stream what the writer function sends; an error after the start becomes the last event."""
-    response = await open_event_stream(request, headers)
-    if not has_events(request):
-        return response
-    sent = SseWriter(response)
-    with suppress(ClientGone):
-        try:
-            await write(sent)
-        except HttpProblem as problem:
-            await sent.send(render_error(problem))
-        except (DeliveryError, DatabaseUnavailable):
-            await sent.send(render_error(HttpProblem(503, "NATS or the database does not answer")))
-    return response

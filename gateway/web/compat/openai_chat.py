@@ -17,9 +17,6 @@ from gateway.web.api import turns
 from gateway.web.compat import openai_ids
 from gateway.web.compat.ask import (
     STREAM_INTERRUPTED,
-    ClientGone,
-    CompletionUsage,
-    SseWriter,
     SubmittedTurn,
     ask,
     collect_answer,
@@ -27,8 +24,6 @@ from gateway.web.compat.ask import (
     existing_turn,
     open_events,
     resume,
-    stream_sse,
-    token_usage,
     turn_events,
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls
@@ -38,6 +33,7 @@ from gateway.web.compat.openai_requests import ChatCompletionCreate, last_user_i
 from gateway.web.compat.request_identity import mark_answered
 from gateway.web.http.problems import HttpProblem, openai_error
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
+from gateway.web.stream.sse_writer import ClientGone, SseWriter, stream_sse
 from gateway.web.stream.turn_events import (
     HEARTBEAT_SECONDS,
     MESSAGE_SEPARATOR,
@@ -67,6 +63,14 @@ class ModelList(ResponseModel):
 
     object: Literal["list"] = "list"
     data: list[ModelResponse]
+
+
+class CompletionUsage(ResponseModel):
+    """The usage of a turn in the format of chat completions."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
 
 
 class ChatCompletionMessage(ResponseModel):
@@ -190,6 +194,12 @@ async def _ending(
     async with call.context.database.read() as connection:
         part = await load_part(connection, turn.id, openai_ids.ending(submitted.last_answered))
     return finish, token_usage(part.tokens(turn) if part else None)
+
+
+def token_usage(tokens: tuple[int, int] | None) -> CompletionUsage:
+    """Return the usage with these tokens, which were read and written."""
+    read, written = tokens or (0, 0)
+    return CompletionUsage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
 
 
 def _completion_id(submitted: SubmittedTurn) -> str:

@@ -23,14 +23,12 @@ from gateway.web.api import turns
 from gateway.web.compat import openai_ids
 from gateway.web.compat.ask import (
     STREAM_INTERRUPTED,
-    SseWriter,
     SubmittedTurn,
     ask,
     collect_answer,
     open_events,
     replay_events,
     resume,
-    stream_sse,
     turn_events,
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, delete_part, until_client_calls
@@ -52,6 +50,7 @@ from gateway.web.compat.openai_requests import (
 from gateway.web.compat.request_identity import mark_answered
 from gateway.web.http.problems import HttpProblem, not_found
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel
+from gateway.web.stream.sse_writer import SseWriter, stream_sse
 from gateway.web.stream.turn_events import HEARTBEAT_SECONDS, TurnDelayed, TurnEnded
 
 TURN_FAILED = "invalid_prompt"

@@ -37,17 +37,16 @@ from gateway.web.compat.a2a.tasks import load_task
 from gateway.web.compat.ask import (
     ANSWER_TIMEOUT,
     STREAM_INTERRUPTED,
-    SseWriter,
     SubmittedTurn,
     open_events,
     replay_events,
-    stream_sse,
     turn_events,
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls
 from gateway.web.http.auth import require_scope
 from gateway.web.http.problems import HttpProblem, invalid
 from gateway.web.http.route import ApiCall
+from gateway.web.stream.sse_writer import SseWriter, stream_sse
 from gateway.web.stream.turn_events import ApprovalNeeded, TurnEnded
 
 VERSION_HEADER = "A2A-Version"

@@ -30,11 +30,9 @@ from gateway.web.compat.agui.requests import (
 )
 from gateway.web.compat.ask import (
     STREAM_INTERRUPTED,
-    SseWriter,
     ask,
     open_events,
     resume,
-    stream_sse,
     turn_events,
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, until_client_calls
@@ -51,6 +49,7 @@ from gateway.web.http import attachments
 from gateway.web.http.attachments import AttachmentCreate
 from gateway.web.http.problems import HttpProblem, invalid, invalid_field, not_found
 from gateway.web.http.route import ApiCall
+from gateway.web.stream.sse_writer import SseWriter, stream_sse
 from gateway.web.stream.turn_events import ApprovalNeeded, TurnEnded, TurnEventReader, replay_turn
 from sandbox.config import ConfigProblem as Fault
 

@@ -14,12 +14,10 @@ from gateway.store.turns import turns as store
 from gateway.store.turns.turns import Turn
 from gateway.web.compat.ask import (
     STREAM_INTERRUPTED,
-    SseWriter,
     SubmittedTurn,
     ask,
     open_events,
     replay_events,
-    stream_sse,
     turn_deleted,
     turn_events,
 )
@@ -30,6 +28,7 @@ from gateway.web.compat.ui.chunks import UiEncoder, error
 from gateway.web.compat.ui.messages import UiChatCreate
 from gateway.web.http.problems import not_found
 from gateway.web.http.route import ApiCall, NoContent
+from gateway.web.stream.sse_writer import SseWriter, stream_sse
 from gateway.web.stream.turn_events import TurnEnded
 
 VERSION_HEADER = "x-vercel-ai-ui-message-stream"
