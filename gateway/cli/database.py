@@ -46,23 +46,26 @@ async def database_status(settings: Settings) -> Status:
 
 
 @contextmanager
-def translate_database_errors() -> Iterator[None]:
-    """Return a one-line error about the database, without the password in its URL."""
+def translate_database_errors(settings: Settings) -> Iterator[None]:
+    """Return an error about the database with its remedy, without the password in its URL."""
     from sqlalchemy.exc import SQLAlchemyError
 
     from delivery.database.engine import DatabaseUnavailable
+    from gateway.infra.preflight import describe_inaccessible
     from gateway.migrations import UnknownRevision
 
     try:
         yield
-    except (UnknownRevision, DatabaseUnavailable) as error:
+    except UnknownRevision as error:
         raise CommandFailed(str(error)) from error
-    except SQLAlchemyError as error:
-        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-        raise CommandFailed(
-            f"the database cannot be used: {reason}; check database_url and data_dir"
-        ) from error
-    except OSError as error:
-        raise CommandFailed(
-            f"the database cannot be used: {error}; check database_url and data_dir"
-        ) from error
+    except (SQLAlchemyError, DatabaseUnavailable, OSError) as error:
+        raise CommandFailed(describe_inaccessible(settings, error) or _reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    from delivery.database.engine import DatabaseUnavailable
+
+    reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+    if isinstance(error, DatabaseUnavailable):
+        return reason
+    return f"the database cannot be used: {reason}; check database_url and data_dir"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -87,7 +87,17 @@ def require_models(settings: Settings) -> None:
     """Exit when the models of the settings cannot be used as configured, with a line for each."""
     from gateway.records.rules.agent_models import configured_model_problems
 
-    problems = configured_model_problems(settings)
+    _require_none(configured_model_problems(settings))
+
+
+def require_declared_models(settings: Settings) -> None:
+    """Exit when the models of `[agents.NAME]` cannot be used as configured, with a line for each."""
+    from gateway.records.rules.agent_models import declared_model_problems
+
+    _require_none(declared_model_problems(settings))
+
+
+def _require_none(problems: Sequence[str]) -> None:
     for problem in problems:
         print_error(problem)
     if problems:
@@ -136,9 +146,8 @@ def _leaves_models(error: InvalidSettings) -> bool:
 
 def require_no_problems(checked: CheckedSettings) -> Settings:
     """Return the settings; exits when there is a problem, with a line for each."""
-    for problem in checked.problems:
-        print_error(problem)
-    if checked.settings is None or checked.problems:
+    _require_none(checked.problems)
+    if checked.settings is None:
         raise typer.Exit(ExitCode.USAGE)
     return checked.settings
 

@@ -8,7 +8,7 @@ import shutil
 import socket
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -331,10 +331,13 @@ def describe_inaccessible(settings: Settings, error: BaseException) -> str | Non
             f"SQLite cannot open {file}: with `-wal` the path has {length} bytes, and less than "
             f"{SQLITE_PATH_BYTES} are allowed. Choose a shorter data_dir (--data, DOVECOTE_DATA_DIR)"
         )
-    files = [file, *(file.with_name(f"{file.name}-{suffix}") for suffix in ("wal", "shm"))]
+    files = [file.parent, file, *(file.with_name(f"{file.name}-{suffix}") for suffix in ("wal", "shm"))]
     refused = [one for one in files if one.exists() and not os.access(one, os.R_OK | os.W_OK)]
     if not refused:
         return None
+    if os.statvfs(refused[0]).f_flag & os.ST_RDONLY:
+        why = f"the file system of {refused[0]} is read-only. Mount it so that it can be written"
+        return f"the SQLite file {file} cannot be opened: {why}, or correct data_dir or database_url"
     named = " and ".join(map(str, refused))
     return (
         f"the SQLite file cannot be opened: this user may not read and write {named}. "
@@ -349,6 +352,9 @@ def _is_refusal(error: BaseException) -> bool:
 
 def _ownership_remedy(files: Sequence[Path]) -> str:
     listed = " ".join(map(str, files))
+    with suppress(OSError, KeyError):  # a file that is gone, a user without a name
+        if files[0].stat().st_uid != os.geteuid():
+            return f"Run this as {files[0].owner()}, the owner. To give {listed} to another user: `chown`"
     return f"As its owner or as root: `chown {os.geteuid()} {listed}` and `chmod u+rwX {listed}`"
 
 

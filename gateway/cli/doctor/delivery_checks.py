@@ -27,7 +27,7 @@ _REMEDY = (
 def check_deliveries(settings: Settings) -> Iterator[DoctorCheck]:
     """Warn of messages that platforms or webhooks do not take, with the reasons."""
     try:
-        with translate_database_errors():
+        with translate_database_errors(settings):
             found = asyncio.run(_list_reasons(settings))
     except CommandFailed:
         return  # another check reports it

@@ -102,7 +102,7 @@ def check_database(settings: Settings) -> Iterator[DoctorCheck]:
         yield failed("database", *problem)
         return
     try:
-        with translate_database_errors():
+        with translate_database_errors(settings):
             found = asyncio.run(database_status(settings))
     except CommandFailed as error:
         yield failed("database", str(error), "correct database_url")

@@ -11,7 +11,7 @@ import typer
 
 from gateway.cli.database import NOT_STARTED, require_current_schema, translate_database_errors
 from gateway.cli.errors import CommandFailed
-from gateway.cli.group import Config, Data, Json, load_settings
+from gateway.cli.group import Config, Data, Json, load_settings, require_declared_models
 from gateway.cli.output import print_json
 from gateway.cli.printable import clean
 
@@ -36,13 +36,15 @@ def apply(
     Records that were made over HTTP are left alone. A running gateway uses the changes in its next turns,
     those of tools, MCP servers, hooks, sandboxes and workspaces from the next tool call on, and those of
     channels at once. `serve` applies the file when it starts, and reads all other
-    settings then, such as those in `[agent]`.
+    settings then, such as those in `[agent]`. Like `serve`, this refuses agents whose
+    model cannot be used, for example because its key is not in the environment.
     """
     from gateway.infra.preflight import SecretKeyMismatch
     from gateway.records.errors import InvalidRecord
 
     settings = load_settings(config, data_dir=data)
-    with translate_database_errors():
+    require_declared_models(settings)
+    with translate_database_errors(settings):
         try:
             changes = asyncio.run(_apply(settings, dry_run=dry_run))
         except InvalidRecord as error:

@@ -85,6 +85,7 @@ def _copy_database(settings: Settings, target: Path) -> str:
     from sqlalchemy.engine import make_url
 
     from delivery.database.sqlite import find_damage
+    from gateway.infra.preflight import describe_inaccessible
 
     url = make_url(settings.database)
     if url.get_backend_name() != "sqlite":
@@ -97,7 +98,8 @@ def _copy_database(settings: Settings, target: Path) -> str:
     try:
         _copy_snapshot(source.resolve(), copy)
     except sqlite3.Error as error:
-        raise CommandFailed(f"the database cannot be copied: {error}") from error
+        why = describe_inaccessible(settings, error) or f"the database cannot be copied: {error}"
+        raise CommandFailed(why) from error
     if damage := find_damage(str(copy), in_use=False):
         raise CommandFailed(
             f"the database {source} is damaged ({damage}), so nothing was copied. Keep the earlier "

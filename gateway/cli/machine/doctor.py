@@ -65,7 +65,7 @@ def check(*, url: Url = None, config: Config = None, data: Data = None, as_json:
     from gateway.cli.doctor.upgrade import check_upgrade
 
     settings = load_settings(config, url=url, data_dir=data)
-    with translate_database_errors():
+    with translate_database_errors(settings):
         found = asyncio.run(check_upgrade(settings))
     _print(found, as_json=as_json)
     if any(one.state == "failed" for one in found):

@@ -29,7 +29,7 @@ def migrate_up(*, config: Config = None, data: Data = None) -> None:
     from gateway.migrations import migrate_up as bring_up
 
     settings = load_settings(config, data_dir=data)
-    with translate_database_errors(), progress("migrating"):
+    with translate_database_errors(settings), progress("migrating"):
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         if problem := sqlite_file_problem(settings.database):
             raise CommandFailed(": ".join(problem))
@@ -40,8 +40,9 @@ def migrate_up(*, config: Config = None, data: Data = None) -> None:
 @local(migrate, "status")
 def migrate_status(*, config: Config = None, data: Data = None, as_json: Json = False) -> None:
     """Show the database's revision; exit code 1 when migrations are missing."""
-    with translate_database_errors():
-        found = asyncio.run(database_status(load_settings(config, data_dir=data)))
+    settings = load_settings(config, data_dir=data)
+    with translate_database_errors(settings):
+        found = asyncio.run(database_status(settings))
     if as_json:
         print_json({**asdict(found), "up_to_date": found.up_to_date})
     else:
@@ -64,7 +65,7 @@ def migrate_copy(*, config: Config = None, data: Data = None) -> None:
     try:
         with (
             DataDirLock(settings.data_dir),
-            translate_database_errors(),
+            translate_database_errors(settings),
             progress("copying") as shown,
         ):
             rows = asyncio.run(_copy(settings, source, shown))

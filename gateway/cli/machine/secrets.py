@@ -39,7 +39,7 @@ def reencrypt_secrets(*, config: Config = None, data: Data = None, as_json: Json
     from gateway.infra.preflight import SecretKeyMismatch
 
     settings = load_settings(config, data_dir=data)
-    with translate_database_errors():
+    with translate_database_errors(settings):
         try:
             done = asyncio.run(_reencrypt(settings))
         except SecretKeyMismatch as error:
