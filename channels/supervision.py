@@ -32,6 +32,22 @@ async def supervise(coroutine: Coroutine[Any, Any, None], stop: asyncio.Event) -
     task.result()
 
 
+async def run_until_first(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """Run coroutines until the first one ends or the caller is cancelled, then cancel the others.
+
+    Raises what the first one raised.
+    """
+    tasks = [asyncio.create_task(one) for one in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in done:
+        task.result()
+
+
 @asynccontextmanager
 async def open_channel(
     plugin: ChannelPlugin, channel_id: str, settings: Any, state: ChannelState, guard: EgressGuard

@@ -6,15 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
+
+from channels.receiving.payload_model import PayloadModel
 
 Id = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,20}$")]
-
-
-class PayloadModel(BaseModel):
-    """Base of all payload models; errors never show values."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
 class User(PayloadModel):

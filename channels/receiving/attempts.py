@@ -45,6 +45,15 @@ async def attempt(call: Callable[[], Awaitable[_Result]]) -> _Result:
     return await call()
 
 
+async def repeat_when_limited(call: Callable[[], Awaitable[_Result]]) -> _Result:
+    """Return the result of a call, made as slowly as the platform asks; raises any other ChannelError."""
+    while True:
+        try:
+            return await call()
+        except RateLimited as limit:
+            await asyncio.sleep(limit.retry_after)
+
+
 async def repeat_until_stored(store: Callable[[], Awaitable[bool]]) -> None:
     """Repeat a call until it returns True, after ever longer waits; a ChannelError counts as False."""
     failures = 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
 from channels.inbox.text import clean
 from channels.message import Button
+from channels.receiving.payload_model import PayloadModel
 
 Id = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 Timestamp = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,11}(\.[0-9]{1,12})?$")]
@@ -25,12 +26,6 @@ class Bot:
     """The organisation of Enterprise Grid, if the workspace is in one."""
     is_org_wide: bool = False
     """Whether the app is installed in all workspaces of the organisation."""
-
-
-class PayloadModel(BaseModel):
-    """Base of all payload models; unknown fields are ignored."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
 
 class MessageEdit(PayloadModel):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
+
+from channels.receiving.payload_model import PayloadModel
 
 MAX_UNIX_TIME = 253402300799
 """The last second of the year 9999, the largest a datetime holds."""
@@ -21,12 +23,6 @@ parameter when a message is sent, so an answer replies to the post instead.
 """
 
 UnixTime = Annotated[int, Field(ge=0, le=MAX_UNIX_TIME)]
-
-
-class PayloadModel(BaseModel):
-    """Base of all payload models; unknown fields are ignored."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
 
 class User(PayloadModel):

@@ -7,9 +7,7 @@ import ast
 from source_trees import PACKAGES, sources
 
 NOT_WRITTEN_BY_PEOPLE = {
-    "channels/discord/payloads.py": "what the platform sends",
-    "channels/slack/payloads.py": "what the platform sends",
-    "channels/telegram/payloads.py": "what the platform sends",
+    "channels/receiving/payload_model.py": "what platforms send",
     "egress/typed_model.py": "the base itself",
     "gateway/tools/hooks/answer.py": "questions to hooks, and answers without numbers",
     "gateway/web/compat/a2a/requests.py": "a protocol of others, whose clients are read with tolerance",

@@ -12,12 +12,14 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import structlog
 
-from channels.errors import ChannelError, NotPermitted, RateLimited
-from channels.inbox.text import to_number
+from channels.errors import ChannelError, NotPermitted
+from channels.inbox.text import text_at, to_number
+from channels.receiving.attempts import repeat_when_limited
 from channels.receiving.unread_rooms import RETRY_SECONDS, UnreadRooms
 from channels.slack.addresses import room_kind_of
 from channels.slack.thread_locations import ThreadLocation, ThreadLocations
@@ -120,24 +122,18 @@ class CatchUp:
         method = "conversations.replies" if location.thread else "conversations.history"
         thread = {"ts": location.thread} if location.thread else {}
         asked = {"channel": location.room, **thread, "oldest": f"{since:.6f}", "limit": PAGE_SIZE}
-        cursor = ""
+        cursor: dict[str, str] = {}
         for _ in range(MAX_PAGES):
-            page = await self._call(workspace, method, {**asked, **({"cursor": cursor} if cursor else {})})
+            call = partial(workspace.api.call, method, {**asked, **cursor})
+            page = await repeat_when_limited(call)
             for message in page.get("messages") or ():
                 if isinstance(message, dict):
                     yield message
-            cursor = str((page.get("response_metadata") or {}).get("next_cursor") or "")
-            if not cursor:
+            following = text_at(page, "response_metadata", "next_cursor")
+            if not following:
                 return
+            cursor = {"cursor": following}
         log.warning("slack.catch_up_incomplete", room=location.room)
-
-    async def _call(self, workspace: Workspace, method: str, asked: dict[str, Any]) -> dict[str, Any]:
-        """Call a method as slowly as Slack asks; raises ChannelError."""
-        while True:
-            try:
-                return await workspace.api.call(method, asked)
-            except RateLimited as limit:
-                await asyncio.sleep(limit.retry_after)
 
 
 def workspace_of(note: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from channels.inbox.text import clean
+from channels.inbox.text import clean, text_at
 from channels.message import Author, ButtonPress, IgnoredUpdate
 from channels.slack.addresses import address_of, room_kind_of
 from channels.slack.payloads import PROMPT_PREFIX, BlockActions, Bot, ModalMetadata, ViewSubmission
@@ -63,7 +63,7 @@ def _modal_request(press: BlockActions, bot: Bot) -> ModalRequest | None:
         team=press.team.id if press.team else bot.team,
         user=press.user.id,
         room=room,
-        thread=press.container.thread_ts or _thread_of(press.message),
+        thread=press.container.thread_ts or text_at(press.message, "thread_ts") or None,
         message=press.container.message_ts,
         data=action.value,
         answer=press.response_url,
@@ -102,7 +102,7 @@ def _press(press: BlockActions, channel: str, bot: Bot) -> ButtonPress | Ignored
     if room_id is None or action is None or action.value is None:
         return IgnoredUpdate(reason="a press of another program's button")
     ts = press.container.message_ts
-    thread = press.container.thread_ts or _thread_of(press.message)
+    thread = press.container.thread_ts or text_at(press.message, "thread_ts") or None
     team = press.team.id if press.team else bot.team
     return ButtonPress(
         key=clean(f"{team}:press:{room_id}:{ts}:{press.user.id}:{action.action_ts or action.value}"),
@@ -140,12 +140,4 @@ def _submission(submission: ViewSubmission, channel: str, bot: Bot) -> ButtonPre
 
 def _comment_in(state: dict[str, Any]) -> str:
     """Return the text entered into the modal's only field."""
-    found: Any = state
-    for name in ("values", INPUT_ID, INPUT_ID, "value"):
-        found = found.get(name) if isinstance(found, dict) else None
-    return clean(found).strip()[:COMMENT_LIMIT]
-
-
-def _thread_of(message: dict[str, Any]) -> str | None:
-    thread = message.get("thread_ts")
-    return thread if isinstance(thread, str) else None
+    return text_at(state, "values", INPUT_ID, INPUT_ID, "value").strip()[:COMMENT_LIMIT]

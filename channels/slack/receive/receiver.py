@@ -27,7 +27,7 @@ from channels.slack.receive.catch_up import READ_SECONDS, CatchUp, Dispatch, wor
 from channels.slack.receive.socket_mode import HELLO_SECONDS, OrderedSocketModeClient
 from channels.slack.thread_locations import ThreadLocations
 from channels.slack.workspaces import SlackWorkspaces
-from channels.supervision import supervise
+from channels.supervision import run_until_first, supervise
 
 log = structlog.get_logger(__name__)
 
@@ -81,16 +81,7 @@ class SlackReceiver(Receiver):
     ) -> None:
         """Receive, note until when, read what was missed, and watch the token; raises what ends first."""
         noting = self._catch_up.note_receiving(lambda: backoff.is_receiving)
-        reading, watching = self._catch_up.read(dispatch), self._workspaces.watch()
-        tasks = [asyncio.create_task(one) for one in (receive, noting, reading, watching)]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        for task in done:
-            task.result()
+        await run_until_first(receive, noting, self._catch_up.read(dispatch), self._workspaces.watch())
 
     async def receive(self, request: WebhookRequest, accept: Accept) -> WebhookResponse:
         """Accept one post: 401 without Slack's signature, 400 if malformed, 503 if not stored."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from channels.errors import Rejected, Unreachable, Unsupported
-from channels.inbox.text import clean, mapping, to_number
+from channels.inbox.text import mapping, text_at, to_number
 from channels.message import Address, SentMessage
 from channels.slack.api import Api
 from channels.slack.errors import error_code
@@ -52,7 +52,7 @@ async def find_message(
                 return SentMessage(platform_id=message["ts"])
             if _is_reply_without_metadata(message, bot) and not _seconds(message) < oldest:
                 hidden.append(message)
-        following = clean(mapping(answer.get("response_metadata")).get("next_cursor"))
+        following = text_at(answer, "response_metadata", "next_cursor")
         if not following:
             break
         cursor = {"cursor": following}
