@@ -39,11 +39,13 @@ class File(PayloadModel):
 
     id: Id
     name: str | None = None
+    title: str | None = None
     mimetype: str | None = None
     size: int | None = None
     mode: str | None = None
     url_private: str | None = None
     url_private_download: str | None = None
+    permalink: str | None = None
 
 
 class MessageEvent(PayloadModel):

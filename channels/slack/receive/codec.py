@@ -38,7 +38,9 @@ _MESSAGE_SUBTYPES = {None, "file_share", "thread_broadcast", "me_message", "bot_
 _REOPENED_SUBTYPES = {"channel_unarchive", "group_unarchive"}
 _JOINED_SUBTYPES = {"channel_join", "group_join"}
 _APP_CONTENT = "text", "blocks", "attachments"
-_UNAVAILABLE_MODES = {"tombstone", "hidden_by_limit", "external"}
+_UNAVAILABLE_MODES = {"tombstone", "hidden_by_limit", "external", "list"}
+_CANVAS = "application/vnd.slack-docs"
+"""The media type of a canvas, which is downloaded as HTML."""
 
 
 def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
@@ -157,10 +159,11 @@ def _message(
     shared = (File.model_validate(file) for one in forwarded for file in mappings(one.get("files")))
     files = (*(event.files or ()), *shared)
     attachments = tuple(_attachment(file) for file in files if file.mode not in _UNAVAILABLE_MODES)
-    links = ((file.name, file.url_private) for file in files if file.mode == "external")
+    external = [(file.name, file.url_private) for file in files if file.mode == "external"]
+    lists = [(file.title or file.name, file.permalink) for file in files if file.mode == "list"]
     words = (slack_text.to_plain_text(clean(one.get("text"))) for one in forwarded)
     shown = append_cards(text, event.bot_id and [event.blocks, event.attachments], slack_text.to_plain_text)
-    content = append_forwarded(append_links(shown, links), words)
+    content = append_forwarded(append_links(shown, external + lists), words)
     if not content and not attachments and not mentioned:
         return IgnoredUpdate(reason="a message with neither text nor file")
     room = room_kind_of(event.channel, event.channel_type)
@@ -197,9 +200,10 @@ def _trigger_seconds(trigger: str) -> str:
 
 
 def _attachment(file: File) -> Attachment:
+    name, is_canvas = bare_file_name(file.name, otherwise=f"file-{clean(file.id)}"), file.mimetype == _CANVAS
     return Attachment(
-        name=bare_file_name(file.name, otherwise=f"file-{clean(file.id)}"),
-        media_type=clean(file.mimetype or "application/octet-stream"),
+        name=f"{name}.html" if is_canvas else name,
+        media_type="text/html" if is_canvas else clean(file.mimetype or "application/octet-stream"),
         size=max(0, file.size or 0),
         ref=clean(file.url_private_download or file.url_private or file.id),
     )
