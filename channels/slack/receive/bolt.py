@@ -29,6 +29,7 @@ from channels.message import (
     Update,
 )
 from channels.port import Accept
+from channels.receiving.expiring_set import ExpiringSet
 from channels.slack.api import Api
 from channels.slack.errors import error_code
 from channels.slack.payloads import Bot
@@ -42,6 +43,9 @@ from channels.slack.workspaces import ENTERPRISE, TEAM, UNINSTALL_EVENTS, SlackW
 
 TRIGGER_SECONDS = 2.5
 """Seconds that opening a modal may take; Slack's trigger expires after three."""
+
+MAX_REMEMBERED, MEMBER_SECONDS = 1000, 600.0
+"""Rooms in which the bot was a member lately, and for how long this is assumed."""
 
 LATE_PRESS = "This press came too late to ask for your comment: press the button again."
 ABSENT = "I am not a member here, so nobody sees my answer: `/invite` me, or write to me directly."
@@ -66,6 +70,7 @@ class BoltInbox:
         self._workspaces = workspaces
         self._locations = locations
         self._channel = channel
+        self._memberships = ExpiringSet[tuple[str, str]](MAX_REMEMBERED, seconds=MEMBER_SECONDS)
         self._app = AsyncApp(
             name=SDK_LOG.name,  # Bolt sets the level of the logger of this name
             client=api.client(None),
@@ -142,8 +147,23 @@ class BoltInbox:
         other = of_author if of_author != workspace.bot.team else ""
         kept = await _keep(update.key, self._accept(req.context["accept"], _placed(update, workspace), other))
         if isinstance(update, Message) and "command" in req.body and kept.status == _STORED:
-            await _warn_of_absence(workspace.api, update, clean(req.body.get("response_url")))
+            await self._warn_of_absence(workspace, update, clean(req.body.get("response_url")))
         return kept
+
+    async def _warn_of_absence(self, workspace: Workspace, question: Message, url: str) -> None:
+        """Tell a user who asked by a slash command if the bot is no member: no answer is shown there.
+
+        The request must be answered within three seconds. Slack is asked once in a while: it allows some apps
+        one call a minute.
+        """
+        api, place = workspace.api, (workspace.bot.team, question.address.room)
+        if place in self._memberships:
+            return
+        code = await _attempt(api.call("conversations.history", {"channel": place[1], "limit": 1}), 1.0)
+        if not code:
+            self._memberships.add(place)
+        elif code in _ABSENT_CODES:
+            await _attempt(api.respond(url, {"response_type": "ephemeral", "text": ABSENT}), 1.0)
 
     async def _accept(self, accept: Accept, update: Update, other_team: str) -> None:
         """Accept an update, and note the room of a message, and the team of an author of another one."""
@@ -184,16 +204,6 @@ async def _attempt(call: Awaitable[object], seconds: float = TRIGGER_SECONDS) ->
         log.warning("slack.interaction_call_failed", error=str(error) or "Slack did not answer in time")
         return (isinstance(error, ChannelError) and error_code(error)) or "unknown"
     return ""
-
-
-async def _warn_of_absence(api: Api, question: Message, url: str) -> None:
-    """Tell a user who asked by a slash command if the bot is no member of the room: no answer is shown there.
-
-    The request must be answered within three seconds.
-    """
-    read = api.call("conversations.history", {"channel": question.address.room, "limit": 1})
-    if await _attempt(read, 1.0) in _ABSENT_CODES:
-        await _attempt(api.respond(url, {"response_type": "ephemeral", "text": ABSENT}), 1.0)
 
 
 def _team_of_author(request: AsyncBoltRequest) -> str:

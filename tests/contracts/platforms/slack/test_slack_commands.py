@@ -132,6 +132,20 @@ async def test_a_question_where_the_bot_is_no_member_gets_a_notice(
     assert ["/invite" in one["text"] for one in simulator.world.notices] == [True] * bool(refusal)
 
 
+async def test_slack_is_asked_once_whether_the_bot_is_a_member(
+    simulator: Simulator, slack: Connection
+) -> None:
+    """Slack allows some apps one call of histories a minute, and further questions need none."""
+    recorder = UpdateRecorder()
+    async with receiving(slack, recorder):
+        for room in ("C0ROOM", "C0ROOM", "C0OTHER"):
+            await simulator.slash(room, "what is up?")
+        await recorder.wait(3)
+        await simulator.wait_until_acknowledged()
+    asked = [given["channel"] for method, given in simulator.calls if method == "conversations.history"]
+    assert asked == ["C0ROOM", "C0OTHER"]
+
+
 async def test_a_press_is_answered_to_its_person(simulator: Simulator, slack: Connection) -> None:
     """No other person sees the notice."""
     sent = await slack.sender.send(ROOM, make_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
