@@ -52,6 +52,9 @@ PRIVATE_THREAD = 12
 MESSAGE_TYPES = frozenset({0, 19})
 """Types of messages that users write: a plain one and a reply."""
 
+PERMISSION_CHANGES = ("GUILD_ROLE_UPDATE", "GUILD_ROLE_DELETE", "GUILD_MEMBER_UPDATE")
+"""Events after which the bot may have other permissions in a whole server."""
+
 COMMAND, BUTTON, MODAL = 2, 3, 5
 """Types of interactions."""
 
@@ -302,7 +305,7 @@ def _modal_text(content: payloads.InteractionData) -> str:
 
 _DECODERS: Mapping[str, Callable[[object, _EventContext], Update | IgnoredUpdate]] = {
     **dict.fromkeys(("CHANNEL_UPDATE", "THREAD_UPDATE"), _channel_changed),
-    **dict.fromkeys(("GUILD_ROLE_UPDATE", "GUILD_MEMBER_UPDATE"), _permissions_changed),
+    **dict.fromkeys(PERMISSION_CHANGES, _permissions_changed),
     "MESSAGE_CREATE": _message_created,
     "MESSAGE_UPDATE": _message_edited,
     "MESSAGE_DELETE": _message_deleted,

@@ -30,7 +30,7 @@ MAX_THREADS = 50
 
 CHANGES = (
     *("CHANNEL_CREATE", "CHANNEL_UPDATE", "THREAD_CREATE", "THREAD_UPDATE"),
-    *("GUILD_ROLE_UPDATE", "GUILD_MEMBER_UPDATE"),
+    *codec.PERMISSION_CHANGES,
 )
 """Events that tell what a channel is, or what the bot may do."""
 

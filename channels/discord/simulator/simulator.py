@@ -105,6 +105,14 @@ class Simulator(UserActions):
         _, own = self.world.guild(guild)["roles"]
         await self.sessions.emit("GUILD_ROLE_UPDATE", {"guild_id": guild, "role": {**own, **fields}})
 
+    async def delete_role(self, chat: int, role: str) -> None:
+        """Delete a role of a channel's server; what channels denied to it is allowed again."""
+        for channel in self.world.channels.values():
+            if channel.guild == self.world.channel(chat).guild:
+                channel.denied.clear()
+        guild = {"guild_id": self.world.channel(chat).guild, "role_id": role}
+        await self.sessions.emit("GUILD_ROLE_DELETE", guild)
+
     async def mute(self, chat: int) -> None:
         """Deny the bot to send messages in a channel."""
         await self.deny(chat, "Send Messages", "Send Messages in Threads")

@@ -11,7 +11,7 @@ from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
 from channels.discord.simulator.shapes import own_role_of
 from channels.discord.simulator.world import DEFAULT_GUILD
-from channels.message import Command, Message
+from channels.message import Command, Message, PermissionsChanged
 from channels.testing.connections import UpdateRecorder, open_connection, receiving
 from channels.testing.memory_state import MemoryChannelState
 
@@ -63,3 +63,15 @@ async def test_a_resumed_session_asks_for_the_role_once(simulator: Simulator) ->
         ("again", True),
     ]
     assert [name for name, _, _ in simulator.calls].count("roles") == 1
+
+
+async def test_a_deleted_role_may_let_the_bot_write_again(simulator: Simulator) -> None:
+    """What channels denied to the role is denied no more, and Discord reports nothing else."""
+    recorder = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings()) as connection, receiving(connection, recorder):
+        await simulator.say(CHAT, "hello")
+        await recorder.wait(1)
+        await simulator.delete_role(CHAT, "77")
+        _, deleted = await recorder.wait(2)
+    assert isinstance(deleted, PermissionsChanged)
+    assert deleted.extras == {"guild": str(DEFAULT_GUILD)}
