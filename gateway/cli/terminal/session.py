@@ -29,8 +29,8 @@ PIPED_AT_ONCE = 20
 
 REFUSED = "refused"
 HELP = (
-    "Type a message; !COMMAND runs it, !&COMMAND in the background, /help lists the commands. "
-    "Ctrl-C stops a turn, Ctrl-D leaves."
+    "Type a message; !COMMAND runs it, !&COMMAND in the background.\n"
+    "/help lists the commands, Ctrl-C stops a turn, Ctrl-D leaves."
 )
 
 Frame = Mapping[str, Any]

@@ -16,6 +16,7 @@ from delivery.deliveries.attempt import DeliveryState
 from gateway.cli.commands.jobs import DeliveryFilter, JobFilter
 from gateway.cli.commands.turns import TurnFilter
 from gateway.cli.output import relative_time
+from gateway.cli.printable import clean
 from gateway.cli.progress import progress
 from gateway.store.job_state import JobState
 from gateway.store.turn_state import TurnState
@@ -38,6 +39,26 @@ NOW = datetime(2030, 1, 31, 12, 0, 0, tzinfo=UTC)
 def test_a_time_is_shown_as_its_distance(text: str, shown: str) -> None:
     """The largest unit counts; a text that is no time stays."""
     assert relative_time(text, NOW) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", None),
+        ("\U0001f469\u200d\U0001f467", None),
+        ("10\u202f000\u00a0€", None),
+        ("一\u3000二", None),
+        ("a\u200fb\n\tc", None),
+        ("a\u202eb", "a\ufffdb"),
+        ("a\u2066b", "a\ufffdb"),
+        ("a\x1b[31m\x9b2J\r", "a\ufffd[31m\ufffd2J\ufffd"),
+        ("a\u2028b", "a\ufffdb"),
+    ],
+    ids=["Persian", "emoji", "French", "Japanese", "Arabic", "override", "isolate", "escape", "line"],
+)
+def test_a_terminal_gets_text_without_commands(text: str, shown: str | None) -> None:
+    """What languages and emoji need stays; what moves the cursor or turns a text around is replaced."""
+    assert clean(text) == (text if shown is None else shown)
 
 
 def test_warnings_of_modules_are_not_part_of_the_output() -> None:
