@@ -78,7 +78,7 @@ function CallArguments({ args }) {
 
 function ToolCard({ item }) {
   const state = toolState(item);
-  return html`<section class="card tool" data-kind="tool" data-state=${item.state} aria-label=${`Tool ${item.name}`}>
+  return html`<section role="group" class="card tool" data-kind="tool" data-state=${item.state} aria-label=${`Tool ${item.name}`}>
     <header><span class="name">${item.name}</span> <${Badge} state=${state} /> ${item.state === "running" && html`<${Elapsed} since=${item.time} />`}</header>
     <${CallArguments} args=${item.args ?? {}} />
     ${item.output && !item.job && html`<${Output} text=${item.output} label="Output" />`}
@@ -119,7 +119,7 @@ function Elapsed({ since }) {
 function ApprovalCard({ item }) {
   const waiting = item.state === "pending" || item.state === "waiting";
   if (item.asks) return html`<${QuestionCard} item=${item} waiting=${waiting} />`;
-  return html`<section class=${`card approval ${waiting ? "asks" : ""}`} data-kind="approval" data-state=${item.state} aria-label="Approval">
+  return html`<section role="group" class=${`card approval ${waiting ? "asks" : ""}`} data-kind="approval" data-state=${item.state} aria-label="Approval">
     <header><span class="name">${waiting ? "May this be run?" : `Approval for ${item.tool}`}</span>
       <${Badge} state=${waiting ? "waiting" : item.state} /></header>
     <${CallText} text=${item.question || item.command || JSON.stringify(item.args ?? {}, null, 2)} label="The exact call" />
@@ -128,7 +128,7 @@ function ApprovalCard({ item }) {
 }
 
 function QuestionCard({ item, waiting }) {
-  return html`<section class=${`card approval ${waiting ? "asks" : ""}`} data-kind="question" data-state=${item.state} aria-label="Question">
+  return html`<section role="group" class=${`card approval ${waiting ? "asks" : ""}`} data-kind="question" data-state=${item.state} aria-label="Question">
     <header><span class="name">Question</span> <${Badge} state=${waiting ? "waiting" : item.state} /></header>
     <p>${item.question}</p>
     ${waiting ? html`<${Answer} approval=${item.approval} choices=${item.choices} form=${item.form} />` : html`<footer>${decidedBy(item)}</footer>`}
@@ -142,7 +142,7 @@ function decidedBy(item) {
 function JobCard({ item }) {
   const running = item.state === "running";
   const [open, setOpen] = useState(true);
-  return html`<section class="card job" data-kind="job" data-state=${item.state} aria-label="Background job">
+  return html`<section role="group" class="card job" data-kind="job" data-state=${item.state} aria-label="Background job">
     <header><a class="name" href=${`#/jobs/${item.id}`}>Background job</a> <${Badge} state=${item.state} />
       ${running && html`<${Elapsed} since=${item.time} />`}</header>
     ${item.command && html`<pre class="command" tabIndex="0" aria-label="Command">${item.command}</pre>`}
