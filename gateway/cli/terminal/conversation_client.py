@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -17,6 +17,12 @@ Frame = Mapping[str, Any]
 
 RETRY_DELAYS = (0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 5.0, 5.0, 5.0)
 """Seconds between reconnection attempts; after the last one the client fails."""
+
+UNREPORTED_FAILURES = 2
+"""Attempts after a disconnect that nobody reads about, as during a quick restart."""
+
+DISCONNECTED = "no connection to the gateway; trying again"
+CONNECTED_AGAIN = "connected to the gateway again"
 
 FATAL_CLOSE_CODES = {
     4400: "the gateway refused a frame: check that both have the same version",
@@ -111,23 +117,28 @@ class ConversationClient:
         if self._socket is not None and not self._socket.closed:
             await self._socket.send_str(_encode(frame))
 
-    async def frames(self) -> AsyncGenerator[Frame]:
-        """Yield every frame, events one by one, across reconnects.
+    async def frames(
+        self, *, report: Callable[[str], None] | None = None, gives_up: Callable[[], bool] = lambda: True
+    ) -> AsyncGenerator[Frame]:
+        """Yield every frame, events one by one, across reconnects; `report` gets what a person should read.
 
-        Raises GatewayUnreachable if the first connection fails, or all attempts after a disconnect, and
-        CommandFailed if the gateway refuses all attempts.
+        Raises GatewayUnreachable if the first connection fails, or all attempts after a disconnect and
+        `gives_up` is true then, and CommandFailed if the gateway refuses all attempts.
         """
         failures = 0
         while True:
             try:
                 async for frame in self._unrefused_frames():
+                    if report is not None and failures > UNREPORTED_FAILURES:
+                        report(CONNECTED_AGAIN)
                     failures = 0
                     yield frame
             except GatewayUnreachable:
-                if not self._was_connected or failures == len(self._retry_delays):
+                if not self._was_connected or (failures >= len(self._retry_delays) and gives_up()):
                     raise
-            if failures < len(self._retry_delays):
-                await asyncio.sleep(self._retry_delays[failures])
+            if report is not None and failures == UNREPORTED_FAILURES:
+                report(DISCONNECTED)
+            await asyncio.sleep(self._retry_delays[min(failures, len(self._retry_delays) - 1)])
             failures += 1
 
     async def _unrefused_frames(self) -> AsyncIterator[Frame]:

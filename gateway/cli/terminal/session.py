@@ -93,9 +93,14 @@ class TerminalSession:
         return REFUSED if is_piped and self._has_failures else self._last_state
 
     async def _follow(self) -> None:
-        async with aclosing(self._client.frames()) as frames:
+        report = print_error if self._at_terminal else None
+        async with aclosing(self._client.frames(report=report, gives_up=self._gives_up)) as frames:
             async for frame in frames:
                 self._inputs.put_nowait(frame)
+
+    def _gives_up(self) -> bool:
+        """Return whether to end without a connection: a person who types may wait, and can leave."""
+        return not self._at_terminal or self._once is not None or self._input_ended
 
     async def _start(self) -> None:
         if self._once is not None:

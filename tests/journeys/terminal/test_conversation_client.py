@@ -13,7 +13,7 @@ from aiohttp import web
 
 from gateway.cli.client import GatewayClient, open_gateway
 from gateway.cli.errors import CommandFailed, ExitCode, GatewayUnreachable
-from gateway.cli.terminal.conversation_client import ConversationClient
+from gateway.cli.terminal.conversation_client import CONNECTED_AGAIN, DISCONNECTED, ConversationClient
 from nats_servers import free_ports
 
 SUBSCRIBED = {"type": "subscribed", "conversation": "cnv_1", "epoch": "one", "last_seq": 0}
@@ -88,6 +88,32 @@ async def test_a_gateway_killed_before_it_answers_is_asked_again() -> None:
         await watched.refused.wait()
         async with socket_server(port, second, answers=True):
             assert (await waiting)["epoch"] == "one"
+        await frames.aclose()
+
+
+async def test_a_person_reads_that_the_connection_is_lost_and_waits() -> None:
+    """Who types at a terminal may wait longer than all attempts; each loss is reported once."""
+    (port,) = free_ports(1)
+    reports: asyncio.Queue[str] = asyncio.Queue()
+    asked = asyncio.Event()
+    opened = asyncio.Event()
+
+    def gives_up() -> bool:
+        asked.set()
+        return False
+
+    async with open_gateway(f"http://127.0.0.1:{port}", None) as gateway:
+        client = ConversationClient(gateway, "cnv_1", retry_delays=(0, 0, 0))
+        frames = client.frames(report=reports.put_nowait, gives_up=gives_up)
+        async with socket_server(port, opened, answers=True):
+            assert (await anext(frames))["epoch"] == "one"
+            waiting = asyncio.ensure_future(anext(frames))
+        async with asyncio.timeout(30):
+            assert await reports.get() == DISCONNECTED
+            await asked.wait()
+            async with socket_server(port, opened, answers=True):
+                assert (await waiting)["epoch"] == "one"
+            assert await reports.get() == CONNECTED_AGAIN
         await frames.aclose()
 
 
