@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import json
+import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -27,6 +29,7 @@ from gateway.infra.embedded_nats import EmbeddedNats, open_embedded_nats
 from gateway.infra.preflight import describe_exhaustion
 from gateway_process import GatewayProcess
 from sandbox.errors import ProviderRefused
+from sandbox.host.run.job_spec import LOCK, acquire_lock, is_supervised
 from sandbox.lifecycle.external import open_provider
 from sandbox.model import BackgroundJob, BackgroundJobState
 from sandbox.testing.waiting import until, wait_for_job, wait_for_output
@@ -204,3 +207,18 @@ async def test_a_file_that_cannot_be_removed_is_no_error_at_the_end(name: str, t
     place.unlink()
     place.mkdir()
     assert await gateway.kill(signal.SIGTERM) == 0
+
+
+def test_a_job_on_a_disk_that_only_reads_is_found(small_disk: Path) -> None:
+    """Its state is asked every few seconds, and needs nothing to be written."""
+    job, ended, never = (small_disk / name for name in ("job", "ended", "never"))
+    for directory in (job, ended, never):
+        directory.mkdir()
+    for directory in (job, ended):
+        descriptor = acquire_lock(directory)
+        assert descriptor is not None
+        os.close(descriptor)
+    with (job / LOCK).open("rb") as supervisor:
+        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+        fcntl.flock(supervisor, fcntl.LOCK_EX)
+        assert [is_supervised(one) for one in (job, ended, never)] == [True, False, False]

@@ -74,19 +74,26 @@ def memfd_of(words: Sequence[str]) -> int:
 
 def acquire_lock(directory: Path) -> int | None:
     """Return a descriptor that holds the job's lock until it is closed, or None if a supervisor holds it."""
-    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return _locked(os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def is_supervised(directory: Path) -> bool:
+    """Return whether a supervisor of the job is alive; writes nothing, as the disk may only read now."""
+    try:
+        descriptor = _locked(os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return False
+    if descriptor is None:
+        return True
+    os.close(descriptor)
+    return False
+
+
+def _locked(descriptor: int) -> int | None:
+    """Lock a file, and return its descriptor; closes it and returns None if another process has the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         return None
     return descriptor
-
-
-def is_supervised(directory: Path) -> bool:
-    """Return whether a supervisor of the job is alive."""
-    descriptor = acquire_lock(directory)
-    if descriptor is None:
-        return True
-    os.close(descriptor)
-    return False
