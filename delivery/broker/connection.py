@@ -92,7 +92,8 @@ class NatsConnection:
     def state(self) -> str:
         """Return "ok", or why the broker cannot be used: it is away, or does not store messages."""
         if not self.is_connected:
-            return "not connected"
+            refused = f": the server refused the {nats_client.CHECK_CREDENTIALS}" if self._refusal else ""
+            return f"not connected{refused}"
         since, reason = self._unstored or (-inf, "")
         return reason if monotonic() - since < UNSTORED_SECONDS else "ok"
 
@@ -334,7 +335,7 @@ class NatsConnection:
 
     async def _on_reconnected(self) -> None:
         _log.warning("nats.reconnected")
-        self._timeouts = 0
+        self._timeouts, self._refusal = 0, None
         self._reported.clear()
         self._connected.set()
         for watcher in tuple(self._reconnected):
@@ -345,7 +346,7 @@ class NatsConnection:
             [one.strip() for one in url.split(",")],  # a cluster is named by several of its servers
             token=token,
             name=name,
-            connect_timeout=2,
+            connect_timeout=nats_client.CONNECT_SECONDS,
             reconnect_time_wait=0.1,  # type: ignore[arg-type] # annotated as int, used as seconds
             max_reconnect_attempts=2,  # for the first connection only; unlimited after it
             pending_size=PENDING_SIZE,

@@ -27,6 +27,10 @@ _NO_SPACE = frozenset({10002, 10023})
 NEEDED_PAYLOAD = 512 * 1024
 """The smallest `max_payload` of a server in bytes: chunks of files are the largest messages."""
 
+CHECK_CREDENTIALS = "credentials; check the URL and the token"
+CONNECT_SECONDS = 2
+NO_GREETING = f"no greeting within {CONNECT_SECONDS} s; check that it is a NATS server"
+
 TICK_SECONDS = 0.1
 """Seconds between two ticks of the timer of all waits; a wait may take so much longer than asked for."""
 
@@ -195,11 +199,12 @@ def connect_error(error: BaseException, reported: Exception | None) -> Exception
     nats-py raises only that it found no server; the cause is in `reported`, the last error it reported.
     """
     if is_auth_error(error) or is_auth_error(reported):
-        return BrokerRefused("the NATS server refuses the credentials; check the URL and the token")
+        return BrokerRefused(f"the NATS server refuses the {CHECK_CREDENTIALS}")
     if isinstance(reported, PayloadLimitTooLow):
         return BrokerRefused(str(reported))
     if isinstance(error, NoServersError | OSError | NatsError | TimeoutError):
-        return BrokerUnreachable(f"cannot connect to NATS: {reported or error}")
+        cause = error if reported is None else reported  # whose text may be empty
+        return BrokerUnreachable(f"cannot connect to NATS: {str(cause) or NO_GREETING}")
     return BrokerRefused(f"cannot connect to NATS: {error}")
 
 

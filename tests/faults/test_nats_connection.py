@@ -20,6 +20,7 @@ from delivery.errors import AppendConflict, BrokerFull, BrokerRefused, BrokerUnr
 from delivery.events.event import Event, EventType
 from fault_proxy import FaultProxy, fault_proxy
 from nats_servers import NatsServer, nats_server
+from silent_service import silent_service
 from small_disks import fill_disk, mount_small_disk
 
 USERS = [{"user": "u", "password": "p"}]
@@ -117,6 +118,16 @@ async def test_a_bad_address_is_one_clear_error() -> None:
                 pass
 
 
+async def test_an_address_of_something_else_is_named_as_that() -> None:
+    """A service that accepts the connection and says nothing, such as one of another protocol."""
+    async with silent_service() as (url, _called, _over):
+        with pytest.raises(
+            BrokerUnreachable, match="NATS: no greeting within 2 s; check that it is a NATS server"
+        ):
+            async with connect(url.replace("http:", "nats:")):
+                pass
+
+
 async def test_a_server_that_reads_nothing_congests_the_connection(tmp_path: Path) -> None:
     """What waits for the socket is bounded; once the server reads again, everything is sent in order."""
     received: list[bytes] = []
@@ -157,10 +168,18 @@ async def test_a_connection_returns_when_its_credentials_are_valid_again(tmp_pat
         async with asyncio.timeout(30):
             while link.is_connected:  # noqa: ASYNC110 - the link reports no loss
                 await asyncio.sleep(0.01)
+            while "refused the credentials; check the URL and the token" not in link.state:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         server.reload(authorization=f"{{ token: {server.token} }}")
         async with asyncio.timeout(30):
             await returned.wait()
         assert link.is_connected
+        await server.kill()
+        async with asyncio.timeout(30):
+            while link.state != "not connected":  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await server.start()
+        assert await link.wait_connected(30)
         assert "error" not in await link.api_request("INFO")
 
 
