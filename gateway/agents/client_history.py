@@ -1,4 +1,4 @@
-"""The messages that a client keeps and sends with each request, as the history of a new conversation.
+"""Messages that a client keeps or adds, as a part of a conversation's history: its beginning, or later ones.
 
 Tool calls get ids of their own in order, because clients repeat ids, and vendors limit their form.
 """
@@ -6,9 +6,9 @@ Tool calls get ids of their own in order, because clients repeat ids, and vendor
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Self
 
 from gateway.agents.clients import messages as stored
 from gateway.agents.clients.messages import ChatMessage, ChatPart
@@ -23,6 +23,9 @@ MAX_SHORTENED = 4000
 PROVIDER = "client"
 ANSWER_FIRST = "(The conversation begins with an answer.)"
 """Stands before a first message of the agent, because vendors require that a person speaks first."""
+
+GO_ON = "(continue)"
+"""Stands before a message of the agent that a client adds after the agent's own answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +54,28 @@ class EarlierMessage:
         """The characters of the message."""
         return len(self.text) + sum(len(one.arguments) for one in self.calls)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the message as JSON, which `from_json` reads."""
+        return asdict(self)
 
-def to_history(earlier: Sequence[EarlierMessage]) -> HistoryEntry | None:
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        """Return a message of the JSON that `to_json` returned."""
+        calls = tuple(EarlierCall(**one) for one in stored["calls"])
+        return cls(role=stored["role"], text=stored["text"], calls=calls, call=stored["call"])
+
+
+def to_history(
+    earlier: Sequence[EarlierMessage], *, opening: str = ANSWER_FIRST, calls: str = "earlier"
+) -> HistoryEntry | None:
     """Return earlier messages as one entry of a history; None if they say nothing.
 
     If they have more than MAX_HISTORY characters, long texts are cut, and then the oldest are left out.
+    `opening` stands before a first message of the agent, and the ids of calls begin with `calls`, which no
+    other entry of the history has.
     """
     said = [one for one in earlier if one.text or one.calls or one.role == "tool"]
-    messages = _Messages()
+    messages = _Messages(opening, calls)
     for one in _fitting(said):
         messages.add(one)
     return HistoryEntry(messages=tuple(messages.found)) if messages.found else None
@@ -67,8 +84,10 @@ def to_history(earlier: Sequence[EarlierMessage]) -> HistoryEntry | None:
 class _Messages:
     """Stored messages, as they are built one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, opening: str, call_ids: str) -> None:
         self.found: list[ChatMessage] = []
+        self._opening = opening
+        self._call_ids = call_ids
         self._calls: dict[str, ChatPart] = {}
         self._count = 0
 
@@ -94,7 +113,7 @@ class _Messages:
     def _answer(self, message: EarlierMessage) -> None:
         """Add what the agent said and called; calls of one response may be messages of their own."""
         if not self.found:
-            self._ask(stored.user_prompt(ANSWER_FIRST))
+            self._ask(stored.user_prompt(self._opening))
         if self.found[-1]["kind"] == "request":
             self.found.append(stored.response("", provider=PROVIDER, url=""))
         parts = self.found[-1]["parts"]
@@ -109,7 +128,7 @@ class _Messages:
             "part_kind": "tool-call",
             "tool_name": call.name,
             "args": call.arguments,
-            "tool_call_id": f"earlier_{self._count}",
+            "tool_call_id": f"{self._call_ids}_{self._count}",
         }
         self._calls[call.id] = made
         return made

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gateway.conversations.approval_question import show_invisible
+from gateway.conversations.initial_history import added_as_earlier
+from gateway.store.turns.turns import Turn
 
 ROOM_PROMPT = """\
 You are the agent {agent}. This conversation takes place on {platform}, in the chat room {room} with several \
@@ -58,6 +60,11 @@ class MessageOrigin:
 
 
 _KINDS = {kind: kind for kind in ("edited", "deleted", "quoted", "operator", "root")}
+
+
+def framed_input(turn: Turn) -> str:
+    """Return a turn's input with its context, and with its author if it was written in a room."""
+    return frame_message(turn.id, turn.origin, turn.input, added_as_earlier(turn.context))
 
 
 def frame_message(

@@ -15,6 +15,7 @@ from typing import Any
 from channels.message import Address, Attachment, Message, MessageDeleted, QuotedMessage
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
+from gateway.conversations.initial_history import ADDED
 from gateway.store.conversations import conversations, handover, messages, room_messages
 from gateway.store.conversations.conversations import ChatThread, Conversation
 from gateway.store.conversations.handover import HandoverMessage
@@ -219,8 +220,12 @@ def merge_contexts(
     earlier = [*first.get("earlier", ()), *second.get("earlier", ())]
     if "quoted" in first and "quoted" in second:
         earlier.append({**second["quoted"], "kind": "quoted"})
-    quoted = first.get("quoted") or second.get("quoted")
-    return {**({"quoted": quoted} if quoted else {}), **({"earlier": earlier} if earlier else {})}
+    merged = {
+        "quoted": first.get("quoted") or second.get("quoted"),
+        "earlier": earlier,
+        ADDED: [*first.get(ADDED, ()), *second.get(ADDED, ())],
+    }
+    return {key: value for key, value in merged.items() if value}
 
 
 def build_context(said: Sequence[HandoverMessage], size: int = ContextLimits().size) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 
 from delivery.events.port import EventStream
@@ -11,6 +12,7 @@ from gateway.accounts.budgets import GetMeteredAgent
 from gateway.agents.client_request import ClientRequest
 from gateway.agents.port import TurnInput
 from gateway.conversations.commands.compaction import input_trigger
+from gateway.conversations.initial_history import without_added
 from gateway.environments.agent_files import AgentFiles
 from gateway.environments.environment import Environment
 from gateway.environments.resolver import EnvironmentResolver
@@ -162,9 +164,9 @@ def _turn_input(
         conversation=turn.conversation,
         attempt=turn.attempt,
         trigger=input_trigger(turn),
-        input=prompt.render_input(turn),
+        input=prompt.render_input(replace(turn, context=without_added(turn.context))),
         agent=prompt.agent,
-        history=claim.history.get_entries(),
+        history=claim.past,
         checkpoint=turn.paused,
         decisions=claim.decisions,
         read_steering=attempt.take_steering,

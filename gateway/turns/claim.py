@@ -17,8 +17,10 @@ from delivery.deliveries.transactions import Transaction, Transactions, TurnClai
 from delivery.errors import LeaseLost
 from delivery.events.event import Event, EventType
 from gateway.accounts.account_reader import AccountCache, AccountReader
+from gateway.agents.history import HistoryEntry
 from gateway.agents.port import ApprovalDecision
 from gateway.conversations import approvals
+from gateway.conversations.initial_history import added_entry
 from gateway.files.collection import FileCollector
 from gateway.store.accounts.records import Record
 from gateway.store.accounts.usage import agent_name
@@ -56,6 +58,12 @@ class ClaimedTurn:
 
     interruption: Interruption = Interruption.NONE
     """How the attempt before this one ended, if it was interrupted."""
+
+    @property
+    def past(self) -> Sequence[HistoryEntry]:
+        """The history as the turn gets it: with what a client has added since; raises UnreadableHistory."""
+        entries, added = self.history.get_entries(), added_entry(self.turn.id, self.turn.context)
+        return entries if added is None else (*entries, added)
 
     @property
     def decisions(self) -> dict[str, ApprovalDecision]:

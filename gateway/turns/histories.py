@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from delivery.database.engine import Connection
 from gateway.agents.history import HistoryEntry, UnreadableHistory, decode_entry, encode_entry
+from gateway.conversations.initial_history import after_added
 from gateway.store.conversations import histories
 from gateway.store.turns import turns
 from gateway.store.turns.turns import Turn
@@ -93,6 +94,7 @@ class HistoryCache:
         The next turn reads it from the database, unless `committed` is called after the commit.
         """
         self.discard(turn.conversation)
+        entry = after_added(turn.id, turn.context, entry)
         body = encode_entry(entry)
         position = await _append(connection, turn, body, replaces=entry.replaces)
         return earlier.with_entry(entry, position=position, size=len(body))
@@ -103,8 +105,9 @@ class HistoryCache:
         with suppress(UnreadableHistory):
             body = await turns.get_progress(connection, turn.id)
             entry = decode_entry(body)
-            if body is not None and entry is not None:
-                await _append(connection, turn, body, replaces=entry.replaces)
+            if entry is not None:
+                stored = encode_entry(after_added(turn.id, turn.context, entry))
+                await _append(connection, turn, stored, replaces=entry.replaces)
 
     def committed(self, conversation: str, history: History, fence: int) -> None:
         """Keep a history that was loaded or written under a fence, now that the transaction is committed."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.agents.port import AgentSpec
 from gateway.config.setting_types import SHELL
-from gateway.conversations.message_frame import RoomPlace, frame_message, with_room_prompt
+from gateway.conversations.message_frame import RoomPlace, framed_input, with_room_prompt
 from gateway.environments.environment import Environment
 from gateway.memory.prompt import with_notes
 from gateway.records.agent import agent_config
@@ -66,13 +66,8 @@ class TurnPrompt:
 def prompt_for(agent: AgentSpec) -> TurnPrompt:
     """Return the prompt of an agent with its own instructions alone."""
     prompt = TurnPrompt(agent=agent, render_input=_plain_input)
-    return replace(prompt, render_input=_framed_input) if prompt.has_model else prompt
+    return replace(prompt, render_input=framed_input) if prompt.has_model else prompt
 
 
 def _plain_input(turn: Turn) -> str:
     return turn.input
-
-
-def _framed_input(turn: Turn) -> str:
-    """Return a turn's input with its context, and with its author if it was written in a room."""
-    return frame_message(turn.id, turn.origin, turn.input, turn.context)

@@ -13,9 +13,8 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.events.event import new_id, rfc3339
 from gateway.agents.client_history import EarlierMessage, to_history
-from gateway.conversations.initial_history import replace_history
+from gateway.conversations.initial_history import ADDED, replace_history, with_added
 from gateway.conversations.questions import ANSWERED, CLIENT_TOOL
-from gateway.conversations.room_context import merge_contexts
 from gateway.conversations.submissions.conversation_lookup import get_or_create_conversation
 from gateway.conversations.submissions.submission import Submission, UnknownAgent
 from gateway.store.conversations import client_state, histories
@@ -192,13 +191,10 @@ async def remove_item(call: ApiCall[NoContent, NoContent]) -> ConversationObject
 
 def _without(carried: Mapping[str, Any], added: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return what the next turn gets, without an item; raises HttpProblem if an earlier turn has had it."""
-    waiting = list(carried.get("earlier", ()))
-    given = [_to_context(one) for one in added if one["text"]]
-    if not added or any(one not in waiting for one in given):
+    ids, waiting = {one["id"] for one in added if one["text"]}, carried.get(ADDED, ())
+    if not added or not ids.issubset(one["id"] for one in waiting):
         raise HttpProblem(409, "the agent has had this item: delete the conversation to remove it")
-    for one in given:
-        waiting.remove(one)
-    return {**carried, "earlier": waiting}
+    return {**carried, ADDED: [one for one in waiting if one["id"] not in ids]}
 
 
 async def _require_item(connection: Connection, conversation: Conversation, item: str) -> dict[str, Any]:
@@ -211,9 +207,9 @@ async def _require_item(connection: Connection, conversation: Conversation, item
 async def _add_items(
     connection: Connection, conversation: Conversation, state: dict[str, Any], items: Sequence[InputMessage]
 ) -> list[dict[str, Any]]:
-    """Add items to a conversation's state and to what its next turn gets; returns them.
+    """Add items to a conversation's state and to its history; returns them.
 
-    Before the first turn they are its history.
+    After the first turn, the next one gets them as what was said before it.
     """
     now = rfc3339(utc_now())
     added = [one for place, item in enumerate(items) if (one := _to_added(item, place, now)) is not None]
@@ -224,8 +220,8 @@ async def _add_items(
         await replace_history(connection, conversation, to_history([*map(_to_earlier, state["items"])]))
         await client_state.set_state(connection, conversation.id, state)
         return [_added_item(one) for one in added]
-    earlier = [_to_context(one) for one in added if one["text"]]
-    carried = merge_contexts(conversation.carried_context, {"earlier": earlier}) if earlier else None
+    said = {one["id"]: _to_earlier(one) for one in added if one["text"]}
+    carried = with_added(conversation.carried_context, said)
     await client_state.set_state(connection, conversation.id, state, carried=carried)
     return [_added_item(one) for one in added]
 
@@ -261,11 +257,6 @@ async def _load_items(connection: Connection, conversation: Conversation) -> lis
         if one.tool == CLIENT_TOOL and one.state == ANSWERED and one.decided_at is not None:
             placed.append((one.decided_at, output_item(one)))
     return [item for _, item in sorted(placed, key=lambda pair: pair[0])]
-
-
-def _to_context(added: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an added item as the conversation's next turn gets it."""
-    return {"name": added["role"], "time": added["time"], "text": added["text"]}
 
 
 def _message_item(message: MessageRow) -> dict[str, Any]:
