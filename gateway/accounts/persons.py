@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from hashlib import sha256
@@ -32,7 +33,7 @@ MAX_CACHED_PEOPLE = 10_000
 
 _LETTERS = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 _CODE_LENGTH = 8
-_TEAM = "team"
+_TEAM, _ENTERPRISE = "team", "enterprise"
 
 
 class CannotLink(Exception):
@@ -58,6 +59,17 @@ def platform_name(kind: str, address: Address) -> str:
     """Return the platform on which an author's id is unique: the channel's kind, and a Slack workspace."""
     team = address.extras.get(_TEAM, "")
     return f"{kind}:{team}" if team else kind
+
+
+def ids_in_workspace(author: str, address: Address) -> list[str]:
+    """Return the ids that name an author together with the Slack workspace or organisation of a chat."""
+    places = (address.extras.get(name) for name in (_TEAM, _ENTERPRISE))
+    return [f"{place}:{author}" for place in places if place]
+
+
+def is_listed(ids: Collection[str], author: str, address: Address) -> bool:
+    """Return whether a list of ids names an author, by the id alone or together with the workspace."""
+    return author in ids or any(one in ids for one in ids_in_workspace(author, address))
 
 
 async def platform_of(connection: Connection, conversation: Conversation | None) -> str | None:

@@ -299,7 +299,8 @@ async def _check_may_decide(
     if not await same_room(tx.connection, approval.conversation, decision_context.address):
         raise ApprovalNotFound(f"there is no approval {approval.id!r} in this chat")
     turn = await turns.get(tx.connection, approval.account, approval.turn)
-    if not may_decide(decision_context.rule, by, asker=turn.asker if turn else ""):
+    asker, address = turn.asker if turn else "", decision_context.address
+    if not may_decide(decision_context.rule, by, asker=asker, address=address):
         raise NotAllowed(refusal_text(decision_context.rule))
 
 

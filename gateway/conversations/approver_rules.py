@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from channels.message import Address
 from delivery.database.engine import Connection
+from gateway.accounts.persons import is_listed
 from gateway.store.accounts import accounts, records
 from gateway.store.accounts.records import Record
 from gateway.store.conversations import conversations
@@ -30,10 +31,10 @@ class DecisionContext:
     may_be_for_others: bool = False
 
 
-def may_decide(rule: ApproverRule, person: str, *, asker: str) -> bool:
-    """Return whether an admitted person may decide about a turn of this asker."""
+def may_decide(rule: ApproverRule, person: str, *, asker: str, address: Address) -> bool:
+    """Return whether a person who is admitted at an address may decide about a turn of this asker."""
     if isinstance(rule, tuple):
-        return person in rule
+        return is_listed(rule, person, address)
     return rule == "anyone" or (rule == "asker" and person == asker and person != "")
 
 
@@ -68,7 +69,11 @@ async def may_approve_own_turn(connection: Connection, turn: Turn) -> bool:
     if key is not None and key.id == turn.asker:
         return True
     channel = await records.get_by_id(connection, conversation.channel)
-    return channel is not None and may_decide(approver_rule(channel), turn.asker, asker=turn.asker)
+    if channel is None:
+        return False
+    found = conversation.address
+    address = Address.decode(found) if found else Address(channel=channel.id, room="")
+    return may_decide(approver_rule(channel), turn.asker, asker=turn.asker, address=address)
 
 
 async def is_of_other_bot(connection: Connection, approval: str, address: Address) -> bool:

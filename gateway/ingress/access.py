@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 
-from channels.message import Author, Message, MessageDeleted, Reaction, RoomChange, RoomKind, Update
+from channels.message import (
+    Address,
+    Author,
+    ButtonPress,
+    Command,
+    Message,
+    MessageDeleted,
+    Reaction,
+    RoomChange,
+    RoomKind,
+    Update,
+)
 from delivery.database.engine import Connection
 from delivery.deliveries.queries import has_answered
+from gateway.accounts.persons import ids_in_workspace, is_listed
 from gateway.conversations.room_context import opens_thread
 from gateway.ingress.channel_context import ChannelContext
 from gateway.store.conversations import conversations, pairings, room_messages
+
+PersonalUpdate = Message | Command | ButtonPress | Reaction
+"""What a person does."""
 
 
 class AdmissionResult(StrEnum):
@@ -21,9 +37,23 @@ class AdmissionResult(StrEnum):
     IGNORED = "ignored"
 
 
-def pairing_subject(author: Author, room: RoomKind, room_id: str) -> str:
-    """Return the subject of a pairing: a pairing from a direct chat is not valid in a group."""
-    return author.id if room is RoomKind.DIRECT else f"{author.id}@{room_id}"
+def pairing_subject(author: Author, room: RoomKind, address: Address) -> str:
+    """Return the subject of a pairing: a pairing from a direct chat is not valid in a group.
+
+    In an app of many Slack workspaces it is valid in one workspace, or in one organisation.
+    """
+    person = (ids_in_workspace(author.id, address) or [author.id])[-1]
+    return person if room is RoomKind.DIRECT else f"{person}@{address.room}"
+
+
+async def _is_paired(connection: Connection, update: PersonalUpdate, context: ChannelContext) -> bool:
+    """Return whether the author of an update is paired; earlier pairings name no workspace."""
+    unplaced = replace(update.address, extras={})
+    subjects = [pairing_subject(update.author, update.room, one) for one in (update.address, unplaced)]
+    for subject in dict.fromkeys(subjects):
+        if await pairings.is_paired(connection, context.record.id, subject):
+            return True
+    return False
 
 
 async def authorize(connection: Connection, update: Update, context: ChannelContext) -> AdmissionResult:
@@ -33,31 +63,28 @@ async def authorize(connection: Connection, update: Update, context: ChannelCont
     """
     if isinstance(update, RoomChange | MessageDeleted):
         return AdmissionResult.ADMITTED
-    if is_ignored(update.author, context):
+    if is_ignored(update.author, update.address, context):
         return AdmissionResult.IGNORED
-    author = update.author
-    if "*" in context.allow or author.id in context.allow:
+    if "*" in context.allow or is_listed(context.allow, update.author.id, update.address):
         return AdmissionResult.ADMITTED
-    person = pairing_subject(author, update.room, update.address.room)
-    if await pairings.is_paired(connection, context.record.id, person):
+    if await _is_paired(connection, update, context):
         return AdmissionResult.ADMITTED
     return AdmissionResult.UNKNOWN_SENDER
 
 
-def is_ignored(author: Author, context: ChannelContext) -> bool:
+def is_ignored(author: Author, address: Address, context: ChannelContext) -> bool:
     """Return whether a sender is ignored regardless of pairings (pure)."""
     if author.is_bot or not author.id or author.id == context.bot_user_id:
         return True
-    return not any(one in context.allow for one in ("*", "pairing", author.id))
+    is_open = "*" in context.allow or "pairing" in context.allow
+    return not is_open and not is_listed(context.allow, author.id, address)
 
 
 async def is_known_person(connection: Connection, context: ChannelContext, reaction: Reaction) -> bool:
     """Return whether a reaction is certainly a person's: bots are not named in settings and not paired."""
-    author = reaction.author
-    if not reaction.may_be_bot or author.id in context.allow:
+    if not reaction.may_be_bot or is_listed(context.allow, reaction.author.id, reaction.address):
         return True
-    subject = pairing_subject(author, reaction.room, reaction.address.room)
-    return await pairings.is_paired(connection, context.record.id, subject)
+    return await _is_paired(connection, reaction, context)
 
 
 def may_be_context(message: Message, context: ChannelContext) -> bool:
@@ -68,7 +95,7 @@ def may_be_context(message: Message, context: ChannelContext) -> bool:
     """
     author = message.author
     if not author.is_bot:
-        return not is_ignored(author, context)
+        return not is_ignored(author, message.address, context)
     if author.id in {"", context.bot_user_id} or message.room is not RoomKind.GROUP or not context.allow:
         return False
     return opens_thread(message) or message.root is not None

@@ -37,7 +37,7 @@ class Admission:
         Its sender is ignored, was unknown a moment ago, or has been told of the rate limit; or the queue of
         its conversation is full.
         """
-        if is_ignored(inbound.author, context):
+        if is_ignored(inbound.author, inbound.address, context):
             return True
         if not isinstance(inbound.update, Message) or inbound.command is not None:
             self._full_queues.recheck(inbound.address.key)
@@ -100,8 +100,7 @@ class Admission:
 
     async def _offer_pairing(self, tx: Transaction, context: ChannelContext, inbound: InboundMessage) -> str:
         """Return the reply to an unknown sender; "" if a code was sent before and the reply is public."""
-        room = inbound.update.room
-        person = pairing_subject(inbound.author, room, inbound.address.room)
+        person = pairing_subject(inbound.author, inbound.update.room, inbound.address)
         code, new = await pairings.issue_code(
             tx.connection, inbound.address, person, name=inbound.author.name
         )

@@ -6,6 +6,7 @@ from channels.message import ButtonPress, Reaction
 from delivery.database.engine import Connection
 from delivery.deliveries import queries
 from delivery.deliveries.transactions import Transactions
+from gateway.accounts.persons import is_listed
 from gateway.conversations.approvals import (
     AlreadyDecided,
     ApprovalNotFound,
@@ -120,7 +121,7 @@ class ApprovalReplies:
         if await is_known_person(connection, context, reaction):
             return True
         author, rule = reaction.author, approver_rule(context.record)
-        if isinstance(rule, tuple) and author.id in rule:
+        if isinstance(rule, tuple) and is_listed(rule, author.id, reaction.address):
             return True
         found = await turns.get(connection, context.record.account, turn)
         return found is not None and found.asker == author.id

@@ -97,6 +97,38 @@ async def test_every_kind_of_update_is_judged_alike(harness: IngressHarness) -> 
     assert wrong == []
 
 
+@pytest.mark.parametrize("extras", [{"team": "T1"}, {"team": "T1", "enterprise": "E1"}])
+async def test_a_person_of_another_slack_workspace_is_another_one(
+    harness: IngressHarness, extras: dict[str, str]
+) -> None:
+    """Slack's ids are unique in a workspace or organisation; a pairing and a list may name it."""
+    own = replace(harness.address("room"), extras=extras)
+    other = replace(harness.address("room"), extras={"team": "T2"})
+    subject = pairing_subject(Author(id="8"), RoomKind.DIRECT, own)
+    async with harness.database.begin() as connection:
+        code, _new = await pairings.issue_code(connection, own, subject, name="Bo")
+        await pairings.pair(connection, harness.channel_context.record.id, code)
+        for allow, person in ((("pairing",), "8"), (("T1:9", "pairing"), "9")):
+            context, author = replace(harness.channel_context, allow=allow), Author(id=person)
+            admitted = {
+                address.extras["team"]: {
+                    await authorize(connection, update, context)
+                    for update in updates(address, author, RoomKind.DIRECT)
+                }
+                for address in (own, other)
+            }
+            assert admitted == {"T1": {ADMITTED}, "T2": {UNKNOWN_SENDER}}
+
+
+async def test_a_pairing_from_before_workspaces_were_noted_stays(harness: IngressHarness) -> None:
+    """It names the person alone."""
+    address = replace(harness.address("room"), extras={"team": "T1"})
+    context = replace(harness.channel_context, allow=("pairing",))
+    async with harness.database.read() as connection:
+        for update in updates(address, Author(id=PERSON), RoomKind.DIRECT):
+            assert await authorize(connection, update, context) is ADMITTED
+
+
 async def test_what_is_reported_of_a_room_needs_no_user(harness: IngressHarness) -> None:
     """The platform itself reports it: there is no user to check."""
     moved = RoomMigrated(key="6", old=harness.address("room"), new=harness.address("new"))
@@ -265,7 +297,7 @@ async def next_attempts(harness: IngressHarness) -> list[datetime]:
 
 def pairing_of(person: str, room: Address) -> str:
     """Return the subject of a person's pairing in a room."""
-    return pairing_subject(Author(id=person), RoomKind.GROUP, room.room)
+    return pairing_subject(Author(id=person), RoomKind.GROUP, room)
 
 
 def room_note(harness: IngressHarness, room: Address) -> Memory:

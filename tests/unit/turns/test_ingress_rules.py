@@ -8,6 +8,7 @@ import pytest
 
 from channels.commonmark.markup import Fence
 from channels.commonmark.markup import parse as parse_markup
+from channels.message import Address
 from channels.port import ChannelFeature, ChannelLimits
 from chat_deliveries import chat_delivery
 from delivery.chat.rate_limit import RateLimiter
@@ -26,6 +27,9 @@ from gateway.store.turns.turns import Turn
 from memory_channel import MemoryChannel
 
 SENDER_KEY = ("chn_1", "room", "7")
+
+
+WORKSPACE = Address(channel="chn_1", room="C1", extras={"team": "T1", "enterprise": "E1"})
 
 
 def turn(name: str, **changes: object) -> Turn:
@@ -87,16 +91,22 @@ def test_one_persons_flood_limits_no_others() -> None:
         (("8", "9"), "8", True),
         (("8", "9"), "7", False),
         ((), "7", False),
+        (("T1:8",), "8", True),
+        (("E1:8",), "8", True),
+        (("T2:8", "T1:9"), "8", False),
     ],
 )
 def test_the_rule_says_who_decides(rule: str | tuple[str, ...], person: str, may: bool) -> None:
-    """Anyone, the asker alone, or the ids that are listed; a list holds for the asker as well."""
-    assert may_decide(rule, person, asker="7") is may
+    """Anyone, the asker alone, or the ids that are listed; a list holds for the asker as well.
+
+    An id may be listed together with its Slack workspace or organisation.
+    """
+    assert may_decide(rule, person, asker="7", address=WORKSPACE) is may
 
 
 def test_a_turn_without_an_asker_has_none() -> None:
     """Under the rule `asker`, a turn without an asker cannot be approved in the chat."""
-    assert not may_decide("asker", "", asker="")
+    assert not may_decide("asker", "", asker="", address=WORKSPACE)
 
 
 @pytest.mark.parametrize(
