@@ -74,13 +74,17 @@ def memfd_of(words: Sequence[str]) -> int:
 
 def acquire_lock(directory: Path) -> int | None:
     """Return a descriptor that holds the job's lock until it is closed, or None if a supervisor holds it."""
-    return _locked(os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return _locked(descriptor, fcntl.LOCK_EX)
 
 
 def is_supervised(directory: Path) -> bool:
-    """Return whether a supervisor of the job is alive; writes nothing, as the disk may only read now."""
+    """Return whether a supervisor of the job is alive; writes nothing, as the disk may only read now.
+
+    The lock is a shared one: on NFS an exclusive one needs a file that is open for writing (flock(2)).
+    """
     try:
-        descriptor = _locked(os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC))
+        descriptor = _locked(os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
     if descriptor is None:
@@ -89,10 +93,10 @@ def is_supervised(directory: Path) -> bool:
     return False
 
 
-def _locked(descriptor: int) -> int | None:
+def _locked(descriptor: int, kind: int) -> int | None:
     """Lock a file, and return its descriptor; closes it and returns None if another process has the lock."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         return None
