@@ -29,6 +29,7 @@ from gateway.jobs.jobs import Jobs
 from gateway.store.accounts import audit_log, deletion
 from gateway.store.turns import jobs as job_store
 from gateway.store.turns import turns as turn_store
+from gateway.store.turns.jobs import Job
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
@@ -124,18 +125,39 @@ class ConversationDeletion:
         return await turn_store.list_open_ids(connection, scope.account, conversation=scope.conversation)
 
     async def _stop_jobs(self, scope: _Scope) -> set[str]:
-        """Stop the jobs within a limited time, and return their conversations."""
-        async with self._database.read() as connection:
-            running = await job_store.list_for_account(
-                connection, scope.account, conversation=scope.conversation, state="running", limit=1000
-            )
+        """Stop the jobs within a limited time, and return their conversations.
+
+        Those of other replicas are stopped by these, which read the request within seconds.
+        """
+        running = await self._list_running(scope)
+        stopping: set[str] = set()
         try:
             async with asyncio.timeout(STOP_TIMEOUT):
                 for job in running:
-                    await self._jobs.stop(job)
-        except (TimeoutError, SandboxError, DatabaseUnavailable) as error:
-            log.warning("deletion.jobs_not_stopped", **_ids(scope), error=str(error))
+                    if await self._stop_job(job):
+                        stopping.add(job.id)
+                while stopping:
+                    await asyncio.sleep(_POLL_SECONDS)
+                    stopping &= {job.id for job in await self._list_running(scope)}
+        except (TimeoutError, DatabaseUnavailable) as error:
+            reason = str(error) or f"not within {STOP_TIMEOUT:g} s"
+            log.warning("deletion.jobs_not_stopped", **_ids(scope), error=reason)
         return {job.conversation for job in running}
+
+    async def _list_running(self, scope: _Scope) -> list[Job]:
+        async with self._database.read() as connection:
+            return await job_store.list_for_account(
+                connection, scope.account, conversation=scope.conversation, state="running", limit=1000
+            )
+
+    async def _stop_job(self, job: Job) -> bool:
+        """Stop a job, or ask its replica to; False if its sandbox cannot be reached."""
+        try:
+            await self._jobs.stop(job)
+        except SandboxError as error:
+            log.warning("deletion.job_not_stopped", job=job.id, error=str(error))
+            return False
+        return True
 
     async def _wait_until_delivered(self, scope: _Scope, ended: set[str]) -> None:
         try:

@@ -74,6 +74,7 @@ class TurnWorkerHarness:
     def __post_init__(self) -> None:
         """Put the parts together."""
         relay = Relay(self.database, self.stream, _no_checkpoint)
+        self.relay = relay
         router = Router(lambda _channel: ChannelLimits(text=4000))
         self.transactions = Transactions(self.database, relay, router, self.wake_ups, _no_checkpoint)
         self.vault = open_vault(self.directory)
