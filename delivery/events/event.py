@@ -103,6 +103,8 @@ MAX_TEXT_BYTES = 128 * 1024
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+ID_LETTERS = 26
+"""Letters and digits of an id after its prefix."""
 
 
 def new_id(prefix: str) -> str:

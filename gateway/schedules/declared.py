@@ -240,7 +240,7 @@ async def _conversation(
             remedy = "name that agent, or another conversation"
             raise _problem(f"{below}/agent", f"the conversation belongs to agent {owner.name!r}: {remedy}")
         return found.id
-    if declared.conversation.startswith("cnv_"):
+    if conversations.to_id(declared.conversation).startswith("cnv_"):
         raise _problem(f"{below}/conversation", f"there is no conversation {declared.conversation!r}")
     made = await create_conversation(
         Transaction(connection), account=account, agent=agent.id, name=declared.conversation

@@ -23,7 +23,7 @@ async def get_or_create_conversation(tx: Transaction, submission: Submission) ->
         found = await conversations.get(tx.connection, submission.account, submission.conversation)
         if found is not None:
             return await _with_agent(tx, found, submission)
-        if submission.conversation.startswith("cnv_"):
+        if conversations.to_id(submission.conversation).startswith("cnv_"):
             raise UnknownTarget(f"there is no conversation {submission.conversation!r}")
     agent = await _get_agent_id(tx, submission.account, submission.agent)
     try:

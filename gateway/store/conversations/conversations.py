@@ -9,16 +9,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import (
-    Executable,
-    bindparam,
-    delete,
-    exists,
-    func,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import Executable, bindparam, delete, exists, func, or_, select, update
 
 from channels.message import Address
 from delivery.database.batched_deletes import delete_batch
@@ -26,6 +17,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, RowDeleted, insert_on_conflict
 from delivery.database.tables import destinations
 from delivery.deliveries.destinations import soon, waits_for_long
+from delivery.events.event import ID_LETTERS
 from gateway.store.conversations.files import WAITS_FOR_ANSWER
 from gateway.store.room_tables import room_messages
 from gateway.store.tables import IS_OPEN, conversations, files, inbox, messages, turns
@@ -168,10 +160,18 @@ async def insert_conversation(
         raise ConversationExists(f"there is a conversation {conversation.name or address_key!r} already")
 
 
+def to_id(name_or_id: str) -> str:
+    """Return an id in OpenAI's spelling (`conv_…`) as ours, and every other id or name as it is."""
+    rest = name_or_id.removeprefix("conv_")
+    is_id = rest != name_or_id and rest.isalnum() and len(rest) == ID_LETTERS
+    return f"cnv_{rest}" if is_id else name_or_id
+
+
 async def get(
     connection: Connection, account: str, name_or_id: str, *, locked: bool = False
 ) -> Conversation | None:
     """Return an account's conversation by its id or its own name, `locked` to change it."""
+    name_or_id = to_id(name_or_id)
     query = _BY_ID_OF_ACCOUNT if name_or_id.startswith("cnv_") else _BY_NAME
     given = {"whose": account, "of": name_or_id}
     rows = await connection.execute(query.with_for_update() if locked else query, given)

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
 
 from delivery.database.engine import Connection
 from delivery.database.tables import streams
-from gateway.store.conversations.conversations import COLUMNS, Conversation
+from gateway.store.conversations.conversations import COLUMNS, Conversation, to_id
 from gateway.store.tables import IS_OPEN, IS_PENDING, approvals, conversations, records, turns
 from gateway.store.turn_state import TurnState
 
@@ -60,6 +60,7 @@ class ConversationFilter:
 
 async def get(connection: Connection, account: str, name_or_id: str) -> ConversationView | None:
     """Return an account's conversation by its id or its own name."""
+    name_or_id = to_id(name_or_id)
     column = conversations.c.id if name_or_id.startswith("cnv_") else conversations.c.name
     found = await _fetch(connection, _views(account).where(column == name_or_id))
     return found[0] if found else None

@@ -11,7 +11,7 @@ from gateway.environments.environment import Environment
 from gateway.store import sandboxes
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
-from gateway.store.conversations.conversations import ConversationExists
+from gateway.store.conversations.conversations import ConversationExists, to_id
 from gateway.store.turns import turns as store
 from gateway.store.turns.turns import Turn
 from gateway.web.http.auth import KeyAccess
@@ -49,7 +49,7 @@ async def continue_turn(call: ApiCall[TurnContinueRequest, NoContent]) -> TurnCo
     if not shares:
         raise HttpProblem(409, NOTHING_LEFT)
     name = call.body.conversation
-    if name is not None and name.startswith("cnv_"):
+    if name is not None and to_id(name).startswith("cnv_"):
         raise invalid_field("/conversation", "a name of your own must not begin with cnv_")
     async with call.services.transactions.begin("turn.continue") as tx:
         try:

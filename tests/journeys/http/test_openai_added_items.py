@@ -102,7 +102,7 @@ async def test_those_of_a_running_turn_follow_it(items_gateway: OpenAIGateway) -
     await ask(items_gateway, made.id, "hello")
     asking = asyncio.create_task(ask(items_gateway, made.id, "run: echo done"))
     async with asyncio.timeout(60), items_gateway.process.http() as http:
-        query = {"state": "pending", "conversation": own_id(made.id)}
+        query = {"state": "pending", "conversation": made.id}
         while not (found := (await (await http.get("/approvals", params=query)).json())["items"]):  # noqa: ASYNC110 - the gateway is another process
             await asyncio.sleep(0.05)
     await client.conversations.items.create(made.id, items=ADDED[:1])
@@ -126,3 +126,20 @@ async def test_a_turn_that_is_run_again_has_them_once(items_gateway: OpenAIGatew
     for _ in range(2):
         await post(items_gateway, f"/conversations/{made.id}/messages", {"text": "/undo"})
     assert await ask(items_gateway, made.id, "last") == [*FIRST, ("user", "last")]
+
+
+async def test_its_id_names_the_conversation_in_the_whole_api(items_gateway: OpenAIGateway) -> None:
+    """In bodies and filters too, in both spellings; an unknown id creates no conversation of that name."""
+    made = await items_gateway.client.conversations.create()
+    body = {"input": "hello", "conversation": made.id}
+    turn = await post(items_gateway, "/agents/default/turns", body)
+    assert turn["conversationId"] == own_id(made.id)
+    async with items_gateway.process.http() as http:
+        async with http.get("/turns", params={"conversation": made.id}) as listed:
+            assert [one["id"] for one in (await listed.json())["items"]] == [turn["turnId"]]
+        unknown = {**body, "conversation": f"conv_{'0' * 26}"}
+        async with http.post("/agents/default/turns", json=unknown) as refused:
+            assert refused.status in {404, 422}, await refused.text()
+        async with http.ws_connect("/ws") as socket:
+            await socket.send_json({"type": "subscribe", "conversation": made.id, "after": 0})
+            assert (await socket.receive_json())["conversation"] == own_id(made.id)
