@@ -65,6 +65,7 @@ _RIGHTS = (
     ("chat_restricted", "can_send_messages"),
     ("have no rights to send a message", "can_send_messages"),
     ("chat_admin_required", "administrator"),
+    ("allow_payment_required", "administrator"),  # of a group that charges Stars for messages of others
     ("need administrator rights", "administrator"),
     ("not enough rights", "administrator"),
 )

@@ -76,6 +76,7 @@ def test_each_refusal_has_its_meaning(error: Exception, kind: type[ChannelError]
         (400, "Bad Request: TOPIC_CLOSED", "can_manage_topics"),
         (400, "Bad Request: need administrator rights in the channel chat", "administrator"),
         (403, "Forbidden: not enough rights to send documents to the chat", "can_send_documents"),
+        (403, "Forbidden: ALLOW_PAYMENT_REQUIRED_25", "administrator"),
     ],
 )
 def test_a_missing_right_is_named(status: int, description: str, permission: str) -> None:
