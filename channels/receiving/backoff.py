@@ -20,7 +20,7 @@ class Backoff:
 
     def __init__(self, receiving: ReceiverStatus) -> None:
         self._receiving = receiving
-        self._failures = 0
+        self.failures = 0
         self.is_receiving = False
 
     def receiving(self, is_receiving: bool, reason: str = "") -> None:  # noqa: FBT001 - as ReceiverStatus
@@ -30,21 +30,25 @@ class Backoff:
 
     def reset(self) -> None:
         """Start again with the shortest pause."""
-        self._failures = 0
+        self.failures = 0
 
     async def back_off(self, error: ChannelError) -> None:
-        """Wait before the next attempt."""
+        """Wait before the next attempt, unless only an operator can help."""
         if error.remedy == "operator":
             raise error
+        await self.wait_after(error)
+
+    async def wait_after(self, error: ChannelError) -> None:
+        """Wait before the next attempt, whatever the error is."""
         self.receiving(INTERRUPTED, str(error))
         log.warning("channel.receiving_interrupted", error=str(error))
         if isinstance(error, RateLimited):
             await asyncio.sleep(error.retry_after)
-            self._failures += 1
+            self.failures += 1
         else:
             await self.pause()
 
     async def pause(self) -> None:
         """Wait for a time that grows with the failures so far."""
-        await asyncio.sleep(BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)])
-        self._failures += 1
+        await asyncio.sleep(BACKOFF_SECONDS[min(self.failures, len(BACKOFF_SECONDS) - 1)])
+        self.failures += 1

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 from collections.abc import Sequence
 
 import structlog
 
-from channels.errors import ChannelError, ConnectedElsewhere, RateLimited, Rejected, Unauthorized
+from channels.errors import ChannelError, ConnectedElsewhere, Rejected, Unauthorized
+from channels.inbox.calls import parse_json
 from channels.message import IgnoredUpdate
 from channels.port import Accept, Receiver, ReceiverStatus, WebhookRequest, WebhookResponse
+from channels.receiving.backoff import RECEIVING, Backoff
 from channels.supervision import supervise
 from channels.telegram.api import Api
 from channels.telegram.receive import codec
@@ -29,13 +30,8 @@ from channels.telegram.settings import TelegramSettings
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's name, not a secret
 ALLOWED_UPDATES = ["message", "edited_message", "callback_query", "message_reaction", "my_chat_member"]
 MAX_UPDATES = 100
-BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
-"""Seconds between attempts while Telegram is unreachable or updates cannot be stored."""
-
 MIN_POLL_SECONDS = 0.2
 """Minimum seconds between polls that return nothing."""
-
-RECEIVING, INTERRUPTED = True, False
 
 log = structlog.get_logger(__name__)
 
@@ -54,14 +50,14 @@ class TelegramReceiver(Receiver):
         """Receive until cancelled; see `supervise` for how the loop ends."""
         self._stop = asyncio.Event()
         polls = self._settings.mode == "polling"
-        work = self._run_polling(accept, receiving) if polls else self._run_webhook(accept, receiving)
-        await supervise(work, self._stop)
+        run, backoff = self._run_polling if polls else self._run_webhook, Backoff(receiving)
+        await supervise(run(accept, backoff), self._stop)
 
     async def receive(self, request: WebhookRequest, accept: Accept) -> WebhookResponse:
         """Accept one posted update: 401 without the secret, 400 if malformed, 503 if not stored."""
         if not self._is_signed(request):
             return WebhookResponse(status=401)
-        update = _parse_json(request.body)
+        update = parse_json(request.body)
         if codec.update_id_of(update) is None:
             return WebhookResponse(status=400)
         return WebhookResponse(status=200 if await self._accept_posted(update, accept) else 503)
@@ -87,17 +83,17 @@ class TelegramReceiver(Receiver):
         given = request.headers.get(SECRET_HEADER, "").encode("utf-8", "surrogatepass")
         return hmac.compare_digest(given, secret.get_secret_value().encode())
 
-    async def _run_webhook(self, accept: Accept, receiving: ReceiverStatus) -> None:
+    async def _run_webhook(self, accept: Accept, backoff: Backoff) -> None:
         """Register the webhook, then check it and accept left-over albums at intervals."""
         webhook = Webhook(self._api, self._settings, ALLOWED_UPDATES)
-        await self._register(webhook, receiving)
+        await self._register(webhook, backoff)
         await command_menu.publish(self._api)
         while not self._stop.is_set():
             await self._albums.flush_expired(accept)
             await asyncio.sleep(min(FLUSH_INTERVAL_SECONDS, self._settings.webhook_check_seconds))
-            await self._check_webhook(webhook, receiving)
+            await self._check_webhook(webhook, backoff)
 
-    async def _check_webhook(self, webhook: Webhook, receiving: ReceiverStatus) -> None:
+    async def _check_webhook(self, webhook: Webhook, backoff: Backoff) -> None:
         """Check that Telegram posts to this gateway; register again if the webhook was removed."""
         try:
             problem = await webhook.problem()
@@ -106,50 +102,52 @@ class TelegramReceiver(Receiver):
                 raise
             log.warning("telegram.webhook_check_failed", error=str(error))
             return
-        receiving(not problem, problem)
+        backoff.receiving(not problem, problem)
         if problem:
             log.warning("telegram.receiving_interrupted", error=problem)
         if webhook.is_lost:
-            await self._register(webhook, receiving)
+            await self._register(webhook, backoff)
 
-    async def _register(self, webhook: Webhook, receiving: ReceiverStatus) -> None:
+    async def _register(self, webhook: Webhook, backoff: Backoff) -> None:
         """Register the webhook, with back-off; raises Unauthorized if Telegram rejects it."""
-        stop, failures = self._stop, 0
-        while not stop.is_set():
+        while not self._stop.is_set():
             try:
                 await webhook.register()
             except Rejected as error:
                 raise Unauthorized(str(error)) from error
             except ChannelError as error:
-                failures = await self._back_off(error, failures, receiving)
+                await backoff.back_off(error)
             else:
-                receiving(RECEIVING)
+                backoff.reset()
+                backoff.receiving(RECEIVING)
                 return
 
-    async def _run_polling(self, accept: Accept, receiving: ReceiverStatus) -> None:
+    async def _run_polling(self, accept: Accept, backoff: Backoff) -> None:
         stop = self._stop
         await self._delete_webhook()
         await command_menu.publish(self._api)
         clock = asyncio.get_running_loop().time
         queue = UpdateQueue(self._settings.album_seconds, clock)
-        failures, contested_since = 0, None
+        contested_since = None
         while not stop.is_set():
             try:
-                updates = await self._get_updates(queue, wait=failures == 0)
+                updates = await self._get_updates(queue, wait=not backoff.failures)
             except ConnectedElsewhere as error:
                 contested_since = clock() if contested_since is None else contested_since
                 if clock() - contested_since >= self._settings.conflict_seconds:
                     raise
-                failures = await self._back_off(error, failures, receiving)
+                await backoff.wait_after(error)
                 await self._delete_webhook()
             except ChannelError as error:
-                failures = await self._back_off(error, failures, receiving)
+                await backoff.back_off(error)
             else:
-                if not failures:  # a poll that waited met no other poller
+                if not backoff.failures:  # a poll that waited met no other poller
                     contested_since = None
-                receiving(RECEIVING)
-                stored = await self._accept_due(updates, queue, accept, stop)
-                failures = 0 if stored else await self._pause(failures)
+                backoff.receiving(RECEIVING)
+                if await self._accept_due(updates, queue, accept, stop):
+                    backoff.reset()
+                else:
+                    await backoff.pause()
 
     async def _delete_webhook(self) -> None:
         """Remove a webhook, which would prevent polling; the next poll reports a failure."""
@@ -202,25 +200,3 @@ class TelegramReceiver(Receiver):
             log.warning("telegram.update_not_stored", update_id=number, error=repr(error))
             return False
         return True
-
-    async def _back_off(self, error: ChannelError, failures: int, receiving: ReceiverStatus) -> int:
-        """Wait before the next attempt; raise an error that only an operator can fix."""
-        if error.remedy == "operator" and not isinstance(error, ConnectedElsewhere):
-            raise error
-        receiving(INTERRUPTED, str(error))
-        log.warning("telegram.receiving_interrupted", error=str(error))
-        if isinstance(error, RateLimited):
-            await asyncio.sleep(error.retry_after)
-            return failures + 1
-        return await self._pause(failures)
-
-    async def _pause(self, failures: int) -> int:
-        await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
-        return failures + 1
-
-
-def _parse_json(body: bytes) -> object:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
