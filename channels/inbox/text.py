@@ -95,9 +95,9 @@ def to_number(value: object, default: float = 0.0) -> float:
         return default
 
 
-def integer_id(row: Mapping[str, Any]) -> int:
-    """Return the id of a row whose ids are numbers, 0 for anything else."""
-    number = row.get("id")
+def integer_id(row: Mapping[str, Any], name: str = "id") -> int:
+    """Return the id of a row whose ids are numbers, 0 for anything else; `name` is the field of the id."""
+    number = row.get(name)
     return number if isinstance(number, int) else 0
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
 from channels.errors import ChannelError
+from channels.inbox.text import integer_id, mapping
 from channels.message import ButtonPress, Command, IgnoredUpdate, Message, RoomKind, Update
 from channels.port import RECENT_PREFIX, ChannelState
 from channels.receiving.bounded_dict import BoundedDict
@@ -26,11 +27,21 @@ RECHECK_SECONDS = 600.0
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Discussion:
+    """What getChat tells of a group: whether it discusses a channel, and the pinned post of it (0: none)."""
+
+    asked_at: float = float("-inf")
+    has_channel: bool = False
+    pinned_post: int = 0
+
+
 class Decoder:
     """Decodes the updates of one bot.
 
-    `_talks` are chains of replies that are no comments: their first messages were received or shown. In
-    groups that discuss a channel's posts, they are also in the channel's state, for restarts and replicas.
+    `_talks` are chains of replies that are no comments: their first messages were received or shown, or are
+    later than all posts. In groups that discuss a channel's posts, they are also in the channel's state, for
+    restarts and replicas.
     """
 
     def __init__(self, api: Api, *, channel: str, bot: Bot, state: ChannelState) -> None:
@@ -38,7 +49,8 @@ class Decoder:
         self._channel = channel
         self._bot = bot
         self._state = state
-        self._has_channel = BoundedDict[str, tuple[float, bool]](MAX_REMEMBERED)
+        self._discussions = BoundedDict[str, _Discussion](MAX_REMEMBERED)
+        self._comments = BoundedDict[tuple[str, int], None](MAX_REMEMBERED)
         self._talks = BoundedDict[str, None](MAX_REMEMBERED)
 
     async def decode(self, updates: Sequence[object]) -> Update | IgnoredUpdate:
@@ -53,30 +65,42 @@ class Decoder:
 
     async def _is_talk(self, room: str, first: int, *, is_shown: bool) -> bool:
         """Return whether a chain is no comment, and remember that; raises DatabaseUnavailable."""
-        chain = f"{TALK_PREFIX}{room}/{first}"
+        chain, now = f"{TALK_PREFIX}{room}/{first}", asyncio.get_running_loop().time()
         if chain in self._talks:
             return True
-        if not await self._is_discussion(room):
+        if not (await self._get_discussion(room, asked_after=now - RECHECK_SECONDS)).has_channel:
             if not is_shown:
                 return True
-        elif is_shown:
+        elif is_shown or not await self._state.get(chain):
+            if not (is_shown or await self._is_later_than_posts(room, first, now)):
+                return False
             await self._state.set({chain: "1"})
-        elif not await self._state.get(chain):
-            return False
         self._talks[chain] = None
         return True
 
-    async def _is_discussion(self, room: str) -> bool:
-        """Return whether a group discusses a channel's posts (`linked_chat_id` of getChat)."""
-        now = asyncio.get_running_loop().time()
-        asked_at, has_channel = self._has_channel.get(room, (now - RECHECK_SECONDS, False))
-        if now - asked_at < RECHECK_SECONDS:
-            return has_channel
+    async def _is_later_than_posts(self, room: str, first: int, now: float) -> bool:
+        """Return whether a chain began after the channel's last post, which Telegram pins in the group."""
+        if (room, first) in self._comments:
+            return False
+        last_post = (await self._get_discussion(room, asked_after=now)).pinned_post
+        if not 0 < last_post < first:
+            self._comments[room, first] = None
+            return False
+        return True
+
+    async def _get_discussion(self, room: str, *, asked_after: float) -> _Discussion:
+        """Return what getChat told after a time, or tells now; else only that there was a channel."""
+        known = self._discussions.get(room, _Discussion())
+        if known.asked_at >= asked_after:
+            return known
+        asked_at = asyncio.get_running_loop().time()
         try:
-            chat = await self._api.call("getChat", {"chat_id": room}, timeout=TIMEOUT_SECONDS)
+            chat = mapping(await self._api.call("getChat", {"chat_id": room}, timeout=TIMEOUT_SECONDS))
         except ChannelError as error:
             log.warning("telegram.group_lookup_failed", error=str(error))
-            return has_channel
-        has_channel = isinstance(chat, dict) and bool(chat.get("linked_chat_id"))
-        self._has_channel[room] = (now, has_channel)
-        return has_channel
+            return _Discussion(has_channel=known.has_channel)
+        pinned = mapping(chat.get("pinned_message"))
+        post = integer_id(pinned, "message_id") if pinned.get("is_automatic_forward") is True else 0
+        has_channel = bool(chat.get("linked_chat_id"))
+        self._discussions[room] = _Discussion(asked_at=asked_at, has_channel=has_channel, pinned_post=post)
+        return self._discussions[room]

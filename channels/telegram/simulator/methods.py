@@ -196,7 +196,12 @@ class Methods(MediaMethods):
     async def do_getchat(self, arguments: Arguments) -> Raw:
         """Return a ChatFullInfo."""
         room = self._world.get_writable_room(arguments["chat_id"])
-        return {**room.raw, **({"linked_chat_id": room.linked} if room.linked else {})}
+        posts = (
+            post for (chat, _), post in self._world.posts.items() if chat == room.id and not post.deleted
+        )
+        pinned = [post.raw for post in posts if post.raw.get("is_automatic_forward")][-1:]
+        shown = {"pinned_message": pinned[0]} if pinned else {}
+        return {**room.raw, **({"linked_chat_id": room.linked} if room.linked else {}), **shown}
 
     def _drop_pending_updates(self, arguments: Arguments) -> None:
         if arguments.flag("drop_pending_updates"):

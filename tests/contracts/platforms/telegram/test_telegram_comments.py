@@ -70,6 +70,24 @@ async def test_an_unknown_root_is_looked_up_once(simulator: Simulator, telegram:
     assert sum(method == "getChat" for method, _ in simulator.calls) == 2
 
 
+async def test_a_chain_that_is_later_than_all_posts_is_a_talk(simulator: Simulator) -> None:
+    """Telegram pins each post in the group, and comments cannot begin after the last one."""
+    state = MemoryChannelState()
+    post = await simulator.publish(GROUP, "news")
+    comment = await simulator.say(GROUP, "a comment", user=7, reply_to=post)
+    talk = await simulator.say(GROUP, "among people", user=7)
+    more = await simulator.say(GROUP, "more", user=8, reply_to=talk)
+    simulator.world.updates.clear()
+    for _ in range(2):
+        for message in (more, comment):
+            await simulator.say(GROUP, "@dovecote_bot hi", user=7, reply_to=message)
+        async with open_connection(plugin, simulator.settings(poll_seconds=5), state) as connection:
+            messages = await read(connection, 2)
+        assert [one.address.thread for one in messages] == [None, f"comments-{post}"]
+        simulator.world.updates.clear()
+        await simulator.publish(GROUP, "more news")
+
+
 async def test_a_talk_in_the_group_goes_on_as_one_conversation(
     simulator: Simulator, telegram: Connection
 ) -> None:
