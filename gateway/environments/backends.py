@@ -211,4 +211,5 @@ def job_replicas(backing: BackingServices) -> JobReplicas:
         replica=backing.presence.instance,
         local_provider=HOST_PROVIDER,
         alone=backing.settings.replicas == 1,
+        is_running=backing.presence.is_instance_present,
     )

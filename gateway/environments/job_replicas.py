@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from gateway.store.turns.jobs import Job
@@ -12,6 +13,11 @@ class RunsElsewhere(ProviderUnreachable):
     """The job runs on the machine of another replica, which alone can reach it."""
 
 
+async def _always(_replica: str) -> bool:
+    """Count every replica as running, if nothing can tell."""
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReplicas:
     """Assigns jobs of `local_provider` to this replica. Without a `replica`, all replicas reach all jobs.
@@ -19,16 +25,21 @@ class JobReplicas:
     `replica` names the data directory on its machine. A restarted process keeps the name; a directory that
     was restored, or moved to another machine, has a new one. If `alone`, no other gateway uses the database,
     so that the jobs of all names are this one's. The owner is recorded even then, because a second replica
-    may be added while a job runs.
+    may be added while a job runs. `is_running` returns whether the replica of a name runs, also if it may.
     """
 
     replica: str | None = None
     local_provider: str = ""
     alone: bool = False
+    is_running: Callable[[str], Awaitable[bool]] = _always
 
     def owner(self, provider: str) -> str | None:
         """Return the replica that a new job of a provider belongs to; None if it belongs to all."""
         return self.replica if provider == self.local_provider else None
+
+    async def is_away(self, job: Job) -> bool:
+        """Return whether a job belongs to another replica that does not run."""
+        return job.replica not in (None, self.replica) and not await self.is_running(job.replica)
 
     def check(self, job: Job) -> None:
         """Raise RunsElsewhere for a job of another replica."""

@@ -246,6 +246,10 @@ class EnvironmentResolver:
     async def sandbox_of_job(self, job: Job) -> Sandbox:
         """Return the sandbox a job runs in, without creating it; raises RunsElsewhere, SandboxError."""
         self.job_replicas.check(job)
+        return await self.local_sandbox_of_job(job)
+
+    async def local_sandbox_of_job(self, job: Job) -> Sandbox:
+        """Return what this machine has of a job's sandbox, whichever replica runs it; raises SandboxError."""
         environment = await self._for_job(job)
         return await self._pool(job.provider).connect(SandboxId(job.sandbox), environment.spec)
 

@@ -144,6 +144,8 @@ class ReplicaPresence:
         self._ttl = ttl
         self._confirmed = asyncio.Event()
         self._seen_alive: dict[str, float] = {}
+        self._present: frozenset[str] = frozenset()
+        self._listed_at = -POLL_SECONDS
 
     @property
     def is_confirmed(self) -> bool:
@@ -201,3 +203,14 @@ class ReplicaPresence:
         if lives:
             self._seen_alive[name] = monotonic()
         return not lives
+
+    async def is_instance_present(self, instance: str) -> bool:
+        """Return whether a process of an instance is present; True when unknown."""
+        now = monotonic()
+        if now - self._listed_at >= POLL_SECONDS:
+            try:
+                self._present = await self._leases.list_held("p")
+            except DeliveryError:
+                return True
+            self._listed_at = now
+        return any(name.startswith(f"p:{subject_token(instance)}:") for name in self._present)

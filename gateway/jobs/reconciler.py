@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -38,6 +39,12 @@ It is `never_started`, or `sandbox_recreated` if it was started.
 ELSEWHERE_SECONDS = 3600.0
 """Seconds after which a job of another replica is marked as unreachable, for its replica to contradict."""
 
+AWAY_SECONDS = 600.0
+"""Seconds for which a job's replica must be away before what this data directory has of the job counts.
+
+It has something if it is a copy of that replica's directory, as after a restore, or was moved with the job.
+"""
+
 CHECKS_AT_ONCE = 32
 """Jobs that are checked at the same time, shared fairly by account."""
 
@@ -46,6 +53,16 @@ ANSWER_SECONDS = 300.0
 
 GetJobSandbox = Callable[[Job], Awaitable[Sandbox]]
 """Return the sandbox that a job runs in, without creating it; raises SandboxError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedJobs:
+    """Jobs of replicas that do not run any more, as far as this data directory has them."""
+
+    is_away: Callable[[Job], Awaitable[bool]]
+    """Return whether a job's replica does not run."""
+    get_sandbox: GetJobSandbox
+    """Return what this machine has of a job's sandbox; raises SandboxError."""
 
 
 class JobReconciler:
@@ -65,15 +82,18 @@ class JobReconciler:
         settlement: JobSettlement,
         *,
         progress: JobProgress | None = None,
+        copied: CopiedJobs | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._progress = progress
+        self._copied = copied
         self._get_sandbox = get_sandbox
         self._settlement = settlement
         self._clock = clock
         self._unknown_since: dict[str, float] = {}
         self._elsewhere_since: dict[str, float] = {}
+        self._away_since: dict[str, float] = {}
         self._gate = FairGate(PoolSize(places=CHECKS_AT_ONCE))
         self._checks: dict[str, asyncio.Task[None]] = {}
 
@@ -103,6 +123,7 @@ class JobReconciler:
         ids = {job.id for job in running}
         self._unknown_since = {job: since for job, since in self._unknown_since.items() if job in ids}
         self._elsewhere_since = {job: since for job, since in self._elsewhere_since.items() if job in ids}
+        self._away_since = {job: since for job, since in self._away_since.items() if job in ids}
         if self._progress is not None:
             self._progress.keep_only(frozenset(ids))
         self._checks = {job: check for job, check in self._checks.items() if not check.done()}
@@ -129,7 +150,9 @@ class JobReconciler:
                     await self._mark_unreachable(job, error)
 
     async def _reconcile_one(self, job: Job) -> None:
-        report = await self._get_report(job)
+        await self._apply(job, await self._get_report(job, self._get_sandbox))
+
+    async def _apply(self, job: Job, report: JobReport) -> None:
         if job.unreachable_since is not None:
             async with self._database.begin() as connection:
                 await store.set_unreachable_since(connection, job.id, since=None)
@@ -143,14 +166,14 @@ class JobReconciler:
             reason = JobReason.SANDBOX_RECREATED if was_started else JobReason.NEVER_STARTED
             await self._settlement.settle(job, failed_end(reason, b""))
 
-    async def _get_report(self, job: Job) -> JobReport:
+    async def _get_report(self, job: Job, get_sandbox: GetJobSandbox) -> JobReport:
         """Stop the job if that was asked for, and return its report.
 
         Raises SandboxError, whatever fails: a job whose sandbox can never be asked is lost in the end.
         """
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                sandbox = await self._get_sandbox(job)
+                sandbox = await get_sandbox(job)
                 if job.stop_requested_at is not None or job.reason is not None:
                     await sandbox.stop(job.id)
                 return await sandbox.report(job.id)
@@ -182,12 +205,31 @@ class JobReconciler:
         """Leave a job to the replica that runs it.
 
         After an hour the job is marked as unreachable, which its replica undoes if it lives. A job that stays
-        marked is lost in the end, as with any provider that does not answer.
+        marked is lost in the end, as with any provider that does not answer. If its replica is away and this
+        data directory has the job, the job is this replica's.
         """
+        report = await self._get_copied_report(job)
+        if report is not None:
+            await self._apply(job, report)
+            return
         since = self._elsewhere_since.setdefault(job.id, self._clock())
         if job.unreachable_since is not None or self._clock() - since > ELSEWHERE_SECONDS:
             self._elsewhere_since.pop(job.id)
             await self._mark_unreachable(job, error)
+
+    async def _get_copied_report(self, job: Job) -> JobReport | None:
+        """Return the report of a job whose replica is away; None if this data directory does not have it."""
+        if self._copied is None or not await self._copied.is_away(job):
+            self._away_since.pop(job.id, None)
+            return None
+        now = self._clock()
+        if now - self._away_since.setdefault(job.id, now) <= AWAY_SECONDS:
+            return None
+        try:
+            report = await self._get_report(job, self._copied.get_sandbox)
+        except SandboxError:
+            return None
+        return None if report.state is BackgroundJobState.UNKNOWN else report
 
     async def _mark_unreachable(self, job: Job, error: SandboxError) -> None:
         since = job.unreachable_since or utc_now()
@@ -205,4 +247,7 @@ def open_reconciler(
 ) -> JobReconciler:
     """Return the reconciler; jobs that run longer than `after` seconds are reported (0: none)."""
     progress = JobProgress(transactions, after=after)
-    return JobReconciler(transactions.database, resolver.sandbox_of_job, settlement, progress=progress)
+    copied = CopiedJobs(is_away=resolver.job_replicas.is_away, get_sandbox=resolver.local_sandbox_of_job)
+    return JobReconciler(
+        transactions.database, resolver.sandbox_of_job, settlement, progress=progress, copied=copied
+    )

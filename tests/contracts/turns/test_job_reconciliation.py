@@ -15,7 +15,7 @@ from delivery.database.engine import Database
 from delivery.events import outbox
 from delivery.events.event import EventType, new_id
 from gateway.environments.job_replicas import JobReplicas
-from gateway.jobs.reconciler import ELSEWHERE_SECONDS, START_TIMEOUT, JobReconciler
+from gateway.jobs.reconciler import AWAY_SECONDS, ELSEWHERE_SECONDS, START_TIMEOUT, CopiedJobs, JobReconciler
 from gateway.store.conversations import conversations
 from gateway.store.job_state import JobState
 from gateway.store.turn_state import TurnState
@@ -243,3 +243,45 @@ async def test_a_gateway_that_is_alone_reaches_the_jobs_of_every_name(
     harness = await open_turn_worker(database, tmp_path)
     job = await _record_job(harness, await harness.add_turn(running=True))
     alone.check(replace(job, replica="original"))
+
+
+async def test_a_job_of_a_replica_that_is_away_ends_where_its_directory_was_copied_to(
+    database: Database, tmp_path: Path
+) -> None:
+    """As after a restore of several replicas; not while its own replica may be back, nor for another copy."""
+    harness = await open_turn_worker(database, tmp_path)
+    turn = await harness.add_turn(running=True)
+    job, unknown = await _record_job(harness, turn), await _record_job(harness, turn)
+    async with harness.database.begin() as connection:
+        for one in (job, unknown):
+            await jobs.mark_spawned(connection, one.id, sandbox=BOX, replica="original")
+    present = {"original"}
+
+    async def is_running(replica: str) -> bool:
+        return replica in present
+
+    async def get_copied(asked: Job) -> Sandbox:
+        if asked.id == job.id:
+            return AnsweringSandbox("exit", asyncio.Event())
+        return MemorySandbox(BOX, {BOX: MemoryInstance(label="box")})
+
+    restored = JobReplicas(replica="restored", local_provider="memory", is_running=is_running)
+    now = 0.0
+
+    async def check(asked: Job) -> Sandbox:
+        restored.check(asked)
+        raise AssertionError("the job is of another replica")
+
+    copied = CopiedJobs(is_away=restored.is_away, get_sandbox=get_copied)
+    reconciler = JobReconciler(database, check, harness.settlement, copied=copied, clock=lambda: now)
+    for present_now in ({"original"}, set[str](), {"original"}, set[str]()):
+        present.clear()
+        present.update(present_now)
+        for _pass in range(2):
+            now += AWAY_SECONDS / 2
+            await reconciler.run_once()
+    assert await _state_of(harness, job) == (JobState.RUNNING, None)
+    now += AWAY_SECONDS
+    await reconciler.run_once()
+    assert await _state_of(harness, job) == (JobState.COMPLETED, None)
+    assert await _state_of(harness, unknown) == (JobState.RUNNING, None)
