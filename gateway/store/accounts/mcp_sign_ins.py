@@ -47,6 +47,17 @@ class SignInKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RenewalClaim:
+    """A claimed renewal: the account of the agent, and whether it follows the claim of another process.
+
+    That process has left its claim without an end: it died, or is stopped and may go on.
+    """
+
+    account: str
+    follows_another: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndedSignIn:
     """A sign-in of an agent that left the settings file, with its envelope."""
 
@@ -90,12 +101,14 @@ async def replace(connection: Connection, key: SignInKey, old: str, new: str) ->
 
 async def claim(
     connection: Connection, key: SignInKey, sealed: str, *, alone_since: datetime | None = None
-) -> str | None:
-    """Claim the renewal of this envelope for `CLAIM`; one process gets it, with the agent's account.
+) -> RenewalClaim | None:
+    """Claim the renewal of this envelope for `CLAIM`; one process gets it.
 
     Claims from before `alone_since` are of processes that have died.
     """
     now = utc_now()
+    before = await connection.execute(select(table.c.claimed_until).where(_is(key)))
+    left = before.scalar_one_or_none()
     is_held: ColumnElement[bool] = table.c.claimed_until.between(
         now, now + 2 * CLAIM
     )  # else of a clock that was fast
@@ -109,7 +122,9 @@ async def claim(
         .returning(table.c.account)
     )
     account: str | None = claimed.scalar_one_or_none()
-    return account
+    if account is None:
+        return None
+    return RenewalClaim(account=account, follows_another=left is not None and alone_since is None)
 
 
 async def extend_claim(connection: Connection, key: SignInKey, sealed: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -156,11 +156,15 @@ class OAuthFlow:
             raise SignInUnavailable("the MCP server asks for no sign-in any more")
         return self._grant(provider, storage)
 
-    async def renew(self, grant: SignInGrant) -> SignInGrant:
-        """Return the grant with a new token; raises SignInUnavailable, GrantRefused if it is at an end."""
+    async def renew(self, grant: SignInGrant, is_claimed: Callable[[], bool]) -> SignInGrant:
+        """Return the grant with a new token; raises SignInUnavailable, GrantRefused if it is at an end.
+
+        Nothing is sent once the renewal `is_claimed` no longer: another process may have renewed the token,
+        and a server can end all tokens of a person when one is used twice.
+        """
         tokens = OAuthToken.model_validate(grant.tokens)
         storage = _MemoryStorage(client=_client(grant.client), tokens=tokens)
-        url, status = await self._until_redirect(storage, grant)
+        url, status = await self._until_redirect(storage, grant, may_send=is_claimed)
         if storage.is_renewed:
             return grant.renewed(_dump(storage.tokens), expires_at=_expiry(storage.tokens))
         if url is None:
@@ -168,7 +172,12 @@ class OAuthFlow:
         raise GrantRefused("the authorization server does not renew the token")
 
     async def _until_redirect(
-        self, storage: _MemoryStorage, grant: SignInGrant | None, scope: str = ""
+        self,
+        storage: _MemoryStorage,
+        grant: SignInGrant | None,
+        scope: str = "",
+        *,
+        may_send: Callable[[], bool] = lambda: True,
     ) -> tuple[str | None, int]:
         """Send a request until the client wants a browser; return its URL, or None and a status."""
         wanted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -183,7 +192,7 @@ class OAuthFlow:
         provider = OAuthClientProvider(self._address, self._metadata(scope), storage, redirect, wait_forever)
         if grant is not None:
             _restore(provider, grant)
-        sending = asyncio.create_task(self._send(provider))
+        sending = asyncio.create_task(self._send(provider, may_send))
         try:
             ends: set[asyncio.Future[Any]] = {sending, wanted}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -196,8 +205,13 @@ class OAuthFlow:
             sending.cancel()
             await asyncio.wait({sending})
 
-    async def _send(self, provider: OAuthClientProvider) -> int:
+    async def _send(self, provider: OAuthClientProvider, may_send: Callable[[], bool] = lambda: True) -> int:
         """Send a request to the server with the client's authentication and return the answer's status."""
+
+        async def check(_request: Any) -> None:
+            if not may_send():
+                raise OSError("the renewal was interrupted, and another process may have made it")
+
         policy = EgressPolicy(allow=self.policy.allow, ports=_HTTPS_ONLY)
         http = open_httpx2_client(
             EgressGuard(policy=policy),
@@ -206,6 +220,7 @@ class OAuthFlow:
             max_bytes=MAX_BYTES,
             guards={origin_of(self._address): self.guard},
         )
+        http.event_hooks["request"].append(check)
         http.event_hooks["response"].append(_refuse_failures)
         try:
             async with asyncio.timeout(FLOW_SECONDS), http:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -90,14 +90,33 @@ class SignInPlace:
     is_private: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Renewal:
-    """A renewal that this process has claimed."""
+    """A renewal that this process has claimed.
+
+    A process that is stopped (SIGSTOP) loses its claim without notice. So the claim is held for as long as
+    was certain when it was last extended, by a clock that goes on.
+    """
 
     key: SignInKey
     account: str
     sealed: str = field(repr=False)
     grant: SignInGrant
+    follows_another: bool
+    held_until: float
+
+    @property
+    def is_held(self) -> bool:
+        """Whether no other process can have claimed the renewal since."""
+        return time.monotonic() < self.held_until
+
+    def extended(self, since: float) -> None:
+        """Record that the claim lasts from a time before it was extended."""
+        self.held_until = since + store.CLAIM.total_seconds()
+
+
+class _RenewedElsewhere(Exception):
+    """A server refuses a refresh token that another process may have used, and may still replace."""
 
 
 class McpSignIns:
@@ -124,6 +143,8 @@ class McpSignIns:
         self._clock = clock
         self._alone_since = alone_since
         self._extend_seconds = extend_seconds
+        self._refused: dict[SignInKey, str] = {}
+        """The last refused envelopes for which another process may still store a new token."""
         self.revocations = TokenRevocations(policy)
 
     async def place_of(self, conversation_id: str, asker: str) -> SignInPlace:
@@ -154,28 +175,36 @@ class McpSignIns:
                         return grant.access_token
                     if not grant.is_renewable:
                         return None if is_refused else grant.access_token
-                    account = await self._claim(key, sealed)
-                    if account is not None:
-                        renewal = _Renewal(key=key, account=account, sealed=sealed, grant=grant)
-                        return await run_shielded(self._renew(renewal, config, guard))
+                    renewal = await self._claim(key, sealed, grant)
+                    if renewal is not None:
+                        with suppress(_RenewedElsewhere):
+                            return await run_shielded(self._renew(renewal, config, guard))
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             raise SignInUnavailable("another process has not renewed the token yet") from None
 
     async def _renew(self, claimed: _Renewal, config: McpServerConfig, guard: EgressGuard) -> str | None:
-        """Renew a claimed token; one that is refused is deleted, one without a person is revoked."""
+        """Renew a claimed token; one that is refused is deleted, one without a person is revoked.
+
+        The token of a claim that another process left is refused if that one has renewed it. It may be
+        stopped with the new token, so it gets the time of a claim to store it: raises _RenewedElsewhere.
+        """
         key, sealed = claimed.key, claimed.sealed
         try:
             async with self._keeping_claim(claimed):
-                renewed = await self.flow(config, guard).renew(claimed.grant)
+                renewed = await self.flow(config, guard).renew(claimed.grant, lambda: claimed.is_held)
         except GrantRefused as error:
+            if not claimed.is_held or (claimed.follows_another and self._refused.get(key) != sealed):
+                self._refused[key] = sealed
+                raise _RenewedElsewhere from error
             log.info("mcp.sign_in_ended", agent=key.agent, server=key.server, error=str(error))
             async with self._database.begin() as connection:
                 await store.remove(connection, key, sealed=sealed)
             return None
         except BaseException:
-            async with self._database.begin() as connection:
-                await store.release(connection, key, sealed)
+            if claimed.is_held:
+                async with self._database.begin() as connection:
+                    await store.release(connection, key, sealed)
             raise
         async with self._database.begin() as connection:
             fresh = self._vault.encrypt(_context(key), renewed.to_text())
@@ -195,11 +224,14 @@ class McpSignIns:
             await asyncio.wait({extending})
 
     async def _extend_claim(self, claimed: _Renewal) -> None:
-        while True:
+        while claimed.is_held:
             await asyncio.sleep(self._extend_seconds)
             with log_errors("mcp.claim"):
-                async with self._database.begin() as connection:
-                    await store.extend_claim(connection, claimed.key, claimed.sealed)
+                now = time.monotonic()
+                if claimed.is_held:
+                    async with self._database.begin() as connection:
+                        await store.extend_claim(connection, claimed.key, claimed.sealed)
+                    claimed.extended(now)
 
     def flow(
         self, config: McpServerConfig, guard: EgressGuard, client: Mapping[str, Any] | None = None
@@ -304,9 +336,20 @@ class McpSignIns:
         async with self._database.read() as connection:
             return await store.get(connection, key)
 
-    async def _claim(self, key: SignInKey, sealed: str) -> str | None:
+    async def _claim(self, key: SignInKey, sealed: str, grant: SignInGrant) -> _Renewal | None:
+        now = time.monotonic()
         async with self._database.begin() as connection:
-            return await store.claim(connection, key, sealed, alone_since=self._alone_since)
+            claim = await store.claim(connection, key, sealed, alone_since=self._alone_since)
+        if claim is None:
+            return None
+        return _Renewal(
+            key=key,
+            account=claim.account,
+            sealed=sealed,
+            grant=grant,
+            follows_another=claim.follows_another,
+            held_until=now + store.CLAIM.total_seconds(),
+        )
 
     def _open(self, key: SignInKey, sealed: str | None) -> SignInGrant | None:
         try:

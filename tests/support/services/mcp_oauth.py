@@ -41,6 +41,9 @@ class LoopbackAuthority(OAuthAuthorizationServerProvider[AuthorizationCode, Refr
     refresh: dict[str, RefreshToken] = field(default_factory=dict)
     asked: list[AuthorizationParams] = field(default_factory=list)
     revoked: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    reused: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a refresh token comes that was used before."""
+
     renewals: int = 0
     subject: str = "ann"
     lifetime: int = 3600
@@ -102,6 +105,8 @@ class LoopbackAuthority(OAuthAuthorizationServerProvider[AuthorizationCode, Refr
     ) -> RefreshToken | None:
         """Return a refresh token that was not used."""
         del client
+        if refresh_token not in self.refresh:
+            self.reused.set()
         return self.refresh.get(refresh_token)
 
     async def exchange_refresh_token(
