@@ -20,6 +20,10 @@ IMPORTS_NOTHING = "vendor/highlight.mjs"
 
 PRIVATE = {"__init__.py", "package.json", "vendor/VENDORED.md", *LICENSES}
 
+FOR_ALL_PAGES = {"base.css", "print.css"}
+SHARED_CLASSES = {"card", "scroll", "view"}
+"""Elements of lists, of pages and of conversations."""
+
 
 def test_every_listed_file_is_there() -> None:
     """Each public file loads with a body, a media type and a quoted ETag of its own."""
@@ -143,3 +147,32 @@ def test_vendored_files_are_what_the_note_says() -> None:
     for path in (FOLDER / "vendor").glob("*.mjs"):
         assert f"`{path.name}`" in note
         assert hashlib.sha256(path.read_bytes()).hexdigest() in note
+
+
+def test_a_class_has_one_style_for_all_pages_or_one_for_each() -> None:
+    """A class with a rule of its own in one stylesheet gets no further style in another by its place.
+
+    Otherwise an element of one page has the style of an element of another that it has no relation to.
+    """
+    sheets = {path.name: _selectors(path) for path in (FOLDER / "styles").glob("*.css")}
+    owners = {
+        found[1]: name
+        for name, selectors in sheets.items()
+        if name not in FOR_ALL_PAGES
+        for one in selectors
+        if (found := re.fullmatch(r"\.([\w-]+)", one))
+    }
+    foreign = {
+        (owners[used], f"{name}: {one}")
+        for name, selectors in sheets.items()
+        for one in selectors
+        for used in re.findall(r" [^ ]*?\.([\w-]+)", one)
+        if used in owners and name not in {owners[used], "print.css"} and used not in SHARED_CLASSES
+    }
+    assert owners
+    assert not foreign
+
+
+def _selectors(path: Path) -> list[str]:
+    text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
+    return [one.strip() for group in re.findall(r"([^{}]+)\{", text) for one in group.split(",")]

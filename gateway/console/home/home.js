@@ -64,7 +64,7 @@ function Readiness({ ready }) {
 function Figures({ now, waiting }) {
   const deadCount = now.dead[0].length + now.dead[1].length;
   const more = now.dead.some((one) => one.more);
-  return html`<div class="tiles">
+  return html`<div class="tiles six">
     <${Tile} figure=${waiting} what="wait for you" href="#/approvals" tone=${waiting > 0 ? "busy" : ""} />
     <${Tile} figure=${counted(now.running)} what="turns at work" href=${addressOf("turns", null, { state: "running" })} />
     <${Tile} figure=${counted(now.queued)} what="turns in the queue" href=${addressOf("turns", null, { state: "queued" })} />

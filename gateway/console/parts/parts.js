@@ -21,7 +21,7 @@ export function toneOf(state) {
 
 /** What an empty page says: what it is for, and what to do first. */
 export function Empty({ icon, title, children }) {
-  return html`<div class="nothing"><${Icon} name=${icon} /><p class="title">${title}</p><p>${children}</p></div>`;
+  return html`<div class="nothing"><${Icon} name=${icon} /><p class="headline">${title}</p><p>${children}</p></div>`;
 }
 
 /** Says that the key cannot change what is shown. */
