@@ -18,8 +18,11 @@ from nats.protocol.parser import PERMISSIONS_ERR
 from delivery.errors import AppendConflict, BrokerFull, BrokerRefused, BrokerUnreachable
 
 _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
-TRANSIENT_CODES = frozenset({10008, 10164})
-"""Error codes worth a retry: JetStream not yet available, or another append to the subject in flight."""
+TRANSIENT_CODES = frozenset({10008, 10158, 10164})
+"""Error codes worth a retry: JetStream not yet available, or this or another append to the subject in flight.
+
+A cluster has an append in flight for as long as its leader waits for the other servers.
+"""
 
 _NO_SPACE = frozenset({10002, 10023})
 """Error codes of a full server, and of an account at its storage limit."""
