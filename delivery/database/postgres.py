@@ -271,6 +271,11 @@ def _server_of(connection: AsyncConnection[Any]) -> _Server:
 
 
 def _shut_down(connection: AsyncConnection[Any]) -> None:
-    """End a connection on this side: what waits for it fails at once, as if the server had closed it."""
-    with suppress(OSError), socket.socket(fileno=os.dup(connection.pgconn.socket)) as used:
+    """End a connection on this side: what waits for it fails at once, as if the server had closed it.
+
+    One that the system has ended meanwhile has no socket any more.
+    """
+    from psycopg import OperationalError
+
+    with suppress(OSError, OperationalError), socket.socket(fileno=os.dup(connection.pgconn.socket)) as used:
         used.shutdown(socket.SHUT_RDWR)

@@ -92,6 +92,30 @@ async def test_a_statement_at_a_frozen_server_fails(postgres: PostgresCluster) -
         await database.close()
 
 
+async def test_a_connection_that_is_lost_meanwhile_is_no_error(postgres: PostgresCluster) -> None:
+    """The kernel ends it while the watch asks the server whether it answers."""
+    async with served(postgres) as (proxy, url):
+        database = Database(url)
+        watch = ServerWatch(interval=0.05, patience=0.2, answer_within=1)
+        watch.attach(database._engine.sync_engine)
+        with capture_logs() as logs:
+            async with watch.running(), asyncio.timeout(30), database.read() as connection:
+                driver = (await connection.get_raw_connection()).driver_connection
+                assert driver is not None
+                proxy.black_hole()
+                asked = asyncio.ensure_future(connection.scalar(select(1)))
+                while proxy.open_connections < 2:  # noqa: ASYNC110 - the proxy reports none
+                    await asyncio.sleep(0.01)
+                with socket.socket(fileno=os.dup(driver.fileno())) as used:
+                    used.shutdown(socket.SHUT_RDWR)
+                with pytest.raises(OperationalError):
+                    await asked
+                while not logs:  # noqa: ASYNC110 - the watch reports nothing else
+                    await asyncio.sleep(0.01)
+        assert [line["event"] for line in logs] == ["database.connections_ended"]
+        await database.close()
+
+
 async def test_the_log_says_when_the_server_is_away_and_back(postgres: PostgresCluster) -> None:
     """One line at each end of an outage, however many attempts failed; the first connection is none."""
     async with served(postgres) as (proxy, url):
