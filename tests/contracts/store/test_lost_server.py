@@ -92,7 +92,7 @@ async def test_a_statement_at_a_frozen_server_fails(postgres: PostgresCluster) -
         await database.close()
 
 
-async def test_a_connection_that_is_lost_meanwhile_is_no_error(postgres: PostgresCluster) -> None:
+async def test_a_connection_that_the_system_ended_is_no_error(postgres: PostgresCluster) -> None:
     """The kernel ends it while the watch asks the server whether it answers."""
     async with served(postgres) as (proxy, url):
         database = Database(url)
