@@ -143,6 +143,24 @@ async def test_what_is_too_long_is_named(api: ApiServer, head: bytes, status: in
 
 
 @pytest.mark.parametrize(
+    ("beginning", "says"),
+    [
+        (b"PROXY TCP4 192.0.2.1 192.0.2.2 1234 80\r\n", "the PROXY protocol"),
+        (b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c" + bytes(12), "the PROXY protocol"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2, and the gateway speaks HTTP/1.1"),
+        (
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(50),
+            "TLS, and the gateway speaks plain HTTP",
+        ),
+    ],
+)
+async def test_another_protocol_of_a_proxy_is_named(api: ApiServer, beginning: bytes, says: str) -> None:
+    """A proxy that is set up for another server gets the reason, which its clients or the log show."""
+    answer = await raw(api, beginning, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (status_of(answer), says in str(problem_of(answer)["detail"])) == (400, True), answer
+
+
+@pytest.mark.parametrize(
     ("headers", "status"),
     [
         ({"Content_Type": "text/plain"}, 415),
