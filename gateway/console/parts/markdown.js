@@ -82,10 +82,12 @@ function element({ token, children, task }) {
 const ELEMENTS = {
   heading_open: (_token, children) => h("p", { class: "heading" }, children),
   s_open: (_token, children) => h("del", null, children),
-  ordered_list_open: (token, children) => h("ol", { start: Number(token.attrGet("start") ?? 1) }, children),
+  bullet_list_open: (_token, children) => h("ul", { dir: "auto" }, children),
+  ordered_list_open: (token, children) => h("ol", { dir: "auto", start: Number(token.attrGet("start") ?? 1) }, children),
+  blockquote_open: (_token, children) => h("blockquote", { dir: "auto" }, children),
   list_item_open: (_token, children, task) => (task === null ? h("li", null, children) : h("li", { class: "task" }, [box(task), ...children])),
   link_open: link,
-  table_open: (_token, children) => h("div", { class: "scroll" }, h("table", null, children)),
+  table_open: (_token, children) => h("div", { class: "scroll" }, h("table", { dir: "auto" }, children)),
   th_open: cell,
   td_open: cell,
 };

@@ -1,4 +1,4 @@
-"""A conversation of the console with several commands: on paper, and for screen readers."""
+"""A conversation of the console: on paper, for screen readers, and in letters that run from the right."""
 
 from __future__ import annotations
 
@@ -57,3 +57,27 @@ async def test_a_printed_conversation_is_whole(console: Console) -> None:
 async def test_commands_of_a_conversation_are_no_landmarks(console: Console) -> None:
     """Two landmarks must not have one name, and the commands of a conversation have."""
     assert await find_barriers(console.page) == []
+
+
+@pytest.mark.parametrize("text", ["שלום, מה שלומך?", "مرحبا، كيف حالك!"], ids=["Hebrew", "Arabic"])
+async def test_text_is_read_in_the_direction_of_its_letters(
+    gateway: GatewayProcess, console: Console, text: str
+) -> None:
+    """The first letter is at the right edge, and the mark at the end is on the left."""
+    await console.send_message(text)
+    await console.is_caught_up()
+    paragraph = console.page.locator('.mine[data-kind="message"] .text p').filter(has_text=text)
+    await expect(paragraph).to_be_visible()
+    first, last, edge = await paragraph.evaluate(
+        """(one) => {
+          const node = one.firstChild, range = document.createRange();
+          const right = (at) => {
+            range.setStart(node, at);
+            range.setEnd(node, at + 1);
+            return range.getBoundingClientRect().right;
+          };
+          return [right(0), right(node.length - 1), one.getBoundingClientRect().right];
+        }"""
+    )
+    assert last < first
+    assert edge - first < 2  # pixels
