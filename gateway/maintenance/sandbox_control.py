@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import cycle
+from random import sample
 
 import structlog
 
@@ -79,8 +80,11 @@ class SandboxControl:
         self._reaper = Reaper(reservations, self._teardowns, hooks, clock=utc_now)
         self._passes = ReaperPasses(self._reaper)
         self._answers = ProviderAnswers()
-        self._endings = cycle(KEY_CHARACTERS)
-        """Of the sandboxes without an instance, a pass visits those whose labels end with the next one."""
+        self._endings = cycle(sample(KEY_CHARACTERS, len(KEY_CHARACTERS)))
+        """Of the sandboxes without an instance, a pass visits those whose labels end with the next one.
+
+        The order is another one in each process, so that no part waits while processes end early.
+        """
         self._started_at = utc_now()
         """Since then the operator's settings are what they are."""
 
