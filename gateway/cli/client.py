@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from gateway.cli.errors import CommandFailed, GatewayUnreachable, UsageError, print_error
+from gateway.cli.errors import CommandFailed, GatewaySilent, GatewayUnreachable, UsageError, print_error
 from gateway.cli.printable import is_unicode
 from gateway.cli.progress import progress
 
@@ -183,6 +183,11 @@ class _connection_errors:  # noqa: N801 - used as a context manager: with _reach
             raise ApiError(error.status, _explain(error.status, text)) from error
         if isinstance(error, aiohttp.InvalidURL):
             raise UsageError(f"{self._url} is not a URL") from error
+        if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError):
+            raise GatewaySilent(
+                f"{self._url} accepts connections and does not answer in time: the gateway may hang or be "
+                "overloaded (see `dovecote logs`), or this is another program (see --url)"
+            ) from error
         if isinstance(error, aiohttp.ClientError | TimeoutError | OSError):
             raise GatewayUnreachable(
                 f"no gateway answers at {self._url} ({_reason(error)}): "

@@ -44,6 +44,10 @@ class GatewayUnreachable(CommandFailed):
     code = ExitCode.UNREACHABLE
 
 
+class GatewaySilent(GatewayUnreachable):
+    """Something accepts connections at the gateway's address, and sends no answer."""
+
+
 def print_error(text: str) -> None:
     """Write a line to stderr, without control characters."""
     typer.echo(f"dovecote: {clean(text)}", err=True)
