@@ -16,6 +16,11 @@ TITLE_LENGTH = 80
 LONGEST_TITLE = 200
 """Characters of a title that a person chooses."""
 
+_JOINERS = "\u200c\u200d"
+"""They have no shape, and change that of the letters and emoji beside them."""
+
+_MARGIN = f" {_JOINERS}"
+
 NO_TEXT = "(no text)"
 """The text of a message that has files only."""
 
@@ -23,9 +28,12 @@ NO_TEXT = "(no text)"
 def derive_title(text: str, *, length: int = TITLE_LENGTH) -> str | None:
     """Return a text as one visible line; None if nothing of it is visible."""
     words = "".join(" " if letter.isspace() else letter for letter in text[: 20 * length])
-    visible = "".join(letter for letter in words if not unicodedata.category(letter).startswith("C"))
-    line = " ".join(visible.split())
-    return (line if len(line) <= length else f"{line[: length - 1].rstrip()}…") or None
+    line = " ".join("".join(filter(_is_shown, words)).split()).strip(_MARGIN)
+    return (line if len(line) <= length else f"{line[: length - 1].rstrip(_MARGIN)}…") or None
+
+
+def _is_shown(letter: str) -> bool:
+    return letter in _JOINERS or not unicodedata.category(letter).startswith("C")
 
 
 async def set_first_title(
