@@ -134,3 +134,36 @@ def test_prometheus_accepts_the_rules() -> None:
         [promtool, "check", "rules", str(FOLDER / "alerts.yaml")], capture_output=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+DEAD_TURN_AFTER_CRASHES = """
+rule_files: [{rules}]
+evaluation_interval: 15s
+tests:
+  - interval: 15s
+    input_series:
+      - series: dovecote_dead_total{{instance="a",kind="turn"}}
+        values: 1x80 _x8 1x20
+      - series: dovecote_queue_depth{{instance="a",queue="turns.dead"}}
+        values: 1x80 _x8 2x20
+    alert_rule_test:
+      - {{eval_time: 20m, alertname: DovecoteDeadLetters, exp_alerts: []}}
+      - eval_time: 25m
+        alertname: DovecoteDeadLetters
+        exp_alerts:
+          - exp_labels: {{severity: warning, queue: turns.dead}}
+            exp_annotations:
+              summary: A turn was given up and waits for an operator
+              description: See `dovecote deliveries list --state dead` and `dovecote turns list --dead`.
+"""
+
+
+def test_a_second_turn_that_is_given_up_after_crashes_is_an_alert(tmp_path: Path) -> None:
+    """The new process has counted to 1 when Prometheus first asks it, as the one before had."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("needs promtool, of Debian's package prometheus")
+    case = tmp_path / "case.yaml"
+    case.write_text(DEAD_TURN_AFTER_CRASHES.format(rules=FOLDER / "alerts.yaml"))
+    done = subprocess.run([promtool, "test", "rules", str(case)], capture_output=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
