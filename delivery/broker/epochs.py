@@ -116,6 +116,21 @@ async def is_present(connection: Connection, epoch: str, *, stream: str = EVENTS
     return stored is not None and format_epoch(stored.created, stored.bumps) == epoch
 
 
+async def has_expired(database: Database, nats: NatsConnection, conversation: str) -> bool:
+    """Return whether events of a conversation that are not stored have expired, and were not lost.
+
+    Those that were lost are published again, from the first one. Raises BrokerUnreachable, BrokerRefused.
+    """
+    identity = await get_identity(nats)  # first: what it shows lasts until the positions are reset
+    if identity.changed or identity.is_incomplete:
+        return False
+    async with database.read() as connection:
+        known = await load_checkpoint(connection)
+        position = await outbox.last_position(connection, conversation)
+    is_same = known is None or not (_is_another(known, identity) or _fell_back(known, identity))
+    return is_same and (position is None or position[1] > 0)
+
+
 def _next_checkpoint(
     before: StreamCheckpoint, now: StreamCheckpoint, identity: StreamIdentity, *, may_have_lost: bool
 ) -> StreamCheckpoint:

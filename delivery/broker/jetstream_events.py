@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
@@ -52,6 +52,12 @@ _TRANSIENT_SECONDS = 1.0
 
 _READS_AT_ONCE = 32
 
+HasExpired = Callable[[str], Awaitable[bool]]
+"""Returns whether a conversation of which no event is stored had some that have expired.
+
+Otherwise the stream has lost them, and relays publish them again from the first one.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class _Page:
@@ -76,8 +82,11 @@ class JetStreamEvents(EventStream):
     then start again from the beginning.
     """
 
-    def __init__(self, nats: NatsConnection, hub: SubscriptionHub, *, epoch: str) -> None:
+    def __init__(
+        self, nats: NatsConnection, hub: SubscriptionHub, *, epoch: str, has_expired: HasExpired | None = None
+    ) -> None:
         self._epoch = epoch
+        self._has_expired = has_expired
         self.usage = LogUsage()
         """How much of the event log's space is used."""
         self.confirmed_seq = 0
@@ -133,7 +142,9 @@ class JetStreamEvents(EventStream):
             tail = await self.tail(event.conversation, account=account)
         if tail is not None and tail.event_id == event.id:
             return tail.seq
-        if tail is None and expected > 0:  # all earlier events have expired
+        if tail is None and expected > 0:
+            if self._has_expired is not None and not await self._has_expired(event.conversation):
+                raise BrokerUnreachable(f"the events of {event.conversation} are published again first")
             return await self._append(event, account, previous=expected, expected=0)
         raise AppendConflict(f"expected seq {expected}, the tail is {tail.seq if tail else 0}")
 
@@ -310,6 +321,7 @@ async def open_events(
     nats: NatsConnection,
     *,
     epoch: str,
+    has_expired: HasExpired | None = None,
     check_every: float = hubs.CHECK_EVERY,
     remove_every: float = REMOVE_EVERY,
 ) -> AsyncIterator[JetStreamEvents]:
@@ -318,7 +330,7 @@ async def open_events(
     The deltas of turns that have ended are deleted every `remove_every` seconds.
     """
     async with hubs.open_hub(nats, check_every=check_every) as hub:
-        events = JetStreamEvents(nats, hub, epoch=epoch)
+        events = JetStreamEvents(nats, hub, epoch=epoch, has_expired=has_expired)
         stop = asyncio.Event()
         removing = asyncio.create_task(_remove_regularly(events, stop, remove_every))
         try:

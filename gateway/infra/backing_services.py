@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,11 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
             database=database,
             vault=vault,
             fault_points=faults,
-            stream=await stack.enter_async_context(jetstream_events.open_events(nats, epoch=epoch)),
+            stream=await stack.enter_async_context(
+                jetstream_events.open_events(
+                    nats, epoch=epoch, has_expired=partial(epochs.has_expired, database, nats)
+                )
+            ),
             leases=leases,
             wake_ups=_wake_ups(settings, nats, stream_settings),
             nats=nats,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from delivery.broker.connection import NatsConnection, connect
 from delivery.broker.jetstream_events import JetStreamEvents
 from delivery.broker.stream_config import EVENTS, WORK, StreamConfig
 from delivery.database.engine import Database
+from delivery.errors import BrokerUnreachable
 from delivery.events import outbox
 from delivery.events.event import Event, EventType
 from nats_servers import nats_server
@@ -68,7 +70,9 @@ async def log_with_events(database: Database, directory: Path) -> AsyncIterator[
         connect(server.url, token=server.token) as nats,
     ):
         epoch = await epochs.open_streams(database, nats, LAYOUT)
-        async with jetstream_events.open_events(nats, epoch=epoch) as events:
+        async with jetstream_events.open_events(
+            nats, epoch=epoch, has_expired=partial(epochs.has_expired, database, nats)
+        ) as events:
             async with database.begin() as connection:
                 await outbox.create_stream(connection, conversation="cnv_a", account="acc", agent="agt")
                 made = [Event.now(EventType.JOB_STARTED, "cnv_a", {}) for _ in range(3)]
@@ -109,6 +113,43 @@ async def test_limits_that_delete_events_are_undone(
         (warning,) = [one for one in lines if one["event"] == "stream.settings_restored"]
         assert warning["stream"] == EVENTS
         assert list(warning["changed"]) == list(changed)
+
+
+async def test_an_event_of_the_meantime_does_not_become_the_first_one(
+    database: Database, tmp_path: Path
+) -> None:
+    """Neither before the deletion is noticed, nor for a relay that has the positions of the time before."""
+    async with log_with_events(database, tmp_path / "nats") as log:
+        async with database.begin() as connection:
+            made = {"cnv_a": [Event.now(EventType.JOB_STARTED, "cnv_a", {})]}
+            (fourth,) = (await outbox.record(connection, made))["cnv_a"].events
+            position = await outbox.last_position(connection, "cnv_a")
+        assert position is not None
+        append = partial(log.events.append, fourth, expected=position[1], account="acc")
+        await log.change(EVENTS, max_msgs=1)
+        await log.nats.publish("lease.x.y", b"{}")  # deletes the last event too
+        with pytest.raises(BrokerUnreachable, match="cnv_a are published again"):
+            await append()
+        await log.check()
+        with pytest.raises(BrokerUnreachable, match="cnv_a are published again"):
+            await append()
+        assert await log.unpublished() == [("cnv_a", 0)]
+        await log.publish_again()
+        stored = await log.events.read("cnv_a", account="acc", after=0, limit=9, transient=False)
+        assert [one.event.n for one in stored] == [1, 2, 3, 4]
+
+
+async def test_an_event_after_expired_ones_is_stored(database: Database, tmp_path: Path) -> None:
+    """Its readers are told of the gap."""
+    async with log_with_events(database, tmp_path / "nats") as log:
+        async with database.begin() as connection:
+            made = {"cnv_a": [Event.now(EventType.JOB_STARTED, "cnv_a", {})]}
+            (fourth,) = (await outbox.record(connection, made))["cnv_a"].events
+        last = (await log.events.bounds("cnv_a", account="acc")).last_seq
+        await log.events.purge("cnv_a", account="acc")
+        await log.events.append(fourth, expected=last, account="acc")
+        (stored,) = await log.events.read("cnv_a", account="acc", after=0, limit=9, transient=False)
+        assert (stored.event.n, stored.previous) == (4, last)
 
 
 async def test_limits_that_delete_nothing_are_undone_in_the_same_epoch(
