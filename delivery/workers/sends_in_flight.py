@@ -47,8 +47,10 @@ class ConcurrentSends:
         """
         waking = asyncio.create_task(woken.wait())
         awaited = {waking, *self.tasks} if len(self.tasks) < BATCH else set(self.tasks)
-        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        waking.cancel()
+        try:
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waking.cancel()
         woken.clear()
         done = {task for task in self.tasks if task.done()}
         if done:
