@@ -114,6 +114,24 @@ async def test_a_place_whose_module_was_lost_appears(
     assert lost[path] == 1
 
 
+@pytest.mark.parametrize("width", [320, 390])
+async def test_a_phone_shows_the_lost_connection_and_its_button(
+    gateway: GatewayProcess, console: Console, width: int
+) -> None:
+    """Neither the state nor the button that connects at once is cut off, or below another one."""
+    page = console.page
+    await page.set_viewport_size({"width": width, "height": 600})
+    await page.route_web_socket(re.compile("/ws"), lambda socket: socket.close())
+    await load(page, gateway.url)
+    await console.submit_key(gateway.key)
+    state, button = page.locator('[data-connection="Reconnecting"]'), page.get_by_role("button", name="Now")
+    await expect(state).to_be_visible()
+    inside = "(one) => one.getBoundingClientRect().right <= one.closest('p').getBoundingClientRect().right"
+    assert await state.evaluate(inside)
+    await expect(button).to_be_visible()
+    assert await button.evaluate(inside)
+
+
 async def test_a_lost_request_is_made_again(gateway: GatewayProcess, console: Console) -> None:
     """A list appears although its first request was ended; a key whose answer was lost is made once."""
     await console.enter(gateway)
