@@ -47,6 +47,14 @@ def test_every_file_in_the_folder_is_listed_or_meant_to_be_private() -> None:
     assert found == set(console.FILES) | PRIVATE
 
 
+def test_no_style_sheet_is_fetched_late() -> None:
+    """The page waits until each has rules; browsers fetch one for another medium after the others."""
+    page = console.load("index.html").body.decode()
+    links = re.findall(r"<link rel=\"stylesheet\"[^>]*>", page)
+    assert len(links) == sum(name.endswith(".css") for name in console.FILES)
+    assert not [link for link in links if "media" in link]
+
+
 @pytest.mark.parametrize(
     "name", ["", "__init__.py", "../secrets.py", "/etc/passwd", "vendor", "package.json"]
 )
