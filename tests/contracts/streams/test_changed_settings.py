@@ -140,7 +140,7 @@ async def test_an_event_of_the_meantime_does_not_become_the_first_one(
 
 
 async def test_an_event_after_expired_ones_is_stored(database: Database, tmp_path: Path) -> None:
-    """Its readers are told of the gap."""
+    """It names the last one before it, so that readers find the gap."""
     async with log_with_events(database, tmp_path / "nats") as log:
         async with database.begin() as connection:
             made = {"cnv_a": [Event.now(EventType.JOB_STARTED, "cnv_a", {})]}
