@@ -92,8 +92,7 @@ class NatsConnection:
     def state(self) -> str:
         """Return "ok", or why the broker cannot be used: it is away, or does not store messages."""
         if not self.is_connected:
-            refused = f": the server refused the {nats_client.CHECK_CREDENTIALS}" if self._refusal else ""
-            return f"not connected{refused}"
+            return f"not connected: {nats_client.CREDENTIALS_REFUSED}" if self._refusal else "not connected"
         since, reason = self._unstored or (-inf, "")
         return reason if monotonic() - since < UNSTORED_SECONDS else "ok"
 

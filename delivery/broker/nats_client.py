@@ -30,7 +30,7 @@ _NO_SPACE = frozenset({10002, 10023})
 NEEDED_PAYLOAD = 512 * 1024
 """The smallest `max_payload` of a server in bytes: chunks of files are the largest messages."""
 
-CHECK_CREDENTIALS = "credentials; check the URL and the token"
+CREDENTIALS_REFUSED = "the NATS server refuses the credentials; check the URL and the token"
 CONNECT_SECONDS = 2
 NO_GREETING = f"no greeting within {CONNECT_SECONDS} s; check that it is a NATS server"
 
@@ -202,7 +202,7 @@ def connect_error(error: BaseException, reported: Exception | None) -> Exception
     nats-py raises only that it found no server; the cause is in `reported`, the last error it reported.
     """
     if is_auth_error(error) or is_auth_error(reported):
-        return BrokerRefused(f"the NATS server refuses the {CHECK_CREDENTIALS}")
+        return BrokerRefused(CREDENTIALS_REFUSED)
     if isinstance(reported, PayloadLimitTooLow):
         return BrokerRefused(str(reported))
     if isinstance(error, NoServersError | OSError | NatsError | TimeoutError):

@@ -87,17 +87,17 @@ def require_models(settings: Settings) -> None:
     """Exit when the models of the settings cannot be used as configured, with a line for each."""
     from gateway.records.rules.agent_models import configured_model_problems
 
-    _require_none(configured_model_problems(settings))
+    _exit_on_problems(configured_model_problems(settings))
 
 
 def require_declared_models(settings: Settings) -> None:
     """Exit when the models of `[agents.NAME]` cannot be used as configured, with a line for each."""
     from gateway.records.rules.agent_models import declared_model_problems
 
-    _require_none(declared_model_problems(settings))
+    _exit_on_problems(declared_model_problems(settings))
 
 
-def _require_none(problems: Sequence[str]) -> None:
+def _exit_on_problems(problems: Sequence[str]) -> None:
     for problem in problems:
         print_error(problem)
     if problems:
@@ -146,7 +146,7 @@ def _leaves_models(error: InvalidSettings) -> bool:
 
 def require_no_problems(checked: CheckedSettings) -> Settings:
     """Return the settings; exits when there is a problem, with a line for each."""
-    _require_none(checked.problems)
+    _exit_on_problems(checked.problems)
     if checked.settings is None:
         raise typer.Exit(ExitCode.USAGE)
     return checked.settings

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gateway.conversations.approval_question import show_invisible
-from gateway.conversations.initial_history import added_as_earlier
+from gateway.conversations.supplied_history import added_as_earlier
 from gateway.store.turns.turns import Turn
 
 ROOM_PROMPT = """\

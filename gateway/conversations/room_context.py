@@ -15,7 +15,7 @@ from typing import Any
 from channels.message import Address, Attachment, Message, MessageDeleted, QuotedMessage
 from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
-from gateway.conversations.initial_history import ADDED
+from gateway.conversations.supplied_history import ADDED
 from gateway.store.conversations import conversations, handover, messages, room_messages
 from gateway.store.conversations.conversations import ChatThread, Conversation
 from gateway.store.conversations.handover import HandoverMessage

@@ -13,8 +13,8 @@ class RunsElsewhere(ProviderUnreachable):
     """The job runs on the machine of another replica, which alone can reach it."""
 
 
-async def _always(_replica: str) -> bool:
-    """Count every replica as running, if nothing can tell."""
+async def _may_run(_replica: str) -> bool:
+    """Return True: without a list of the replicas that run, each may be one of them."""
     return True
 
 
@@ -25,13 +25,13 @@ class JobReplicas:
     `replica` names the data directory on its machine. A restarted process keeps the name; a directory that
     was restored, or moved to another machine, has a new one. If `alone`, no other gateway uses the database,
     so that the jobs of all names are this one's. The owner is recorded even then, because a second replica
-    may be added while a job runs. `is_running` returns whether the replica of a name runs, also if it may.
+    may be added while a job runs. `is_running` returns whether a replica runs; True if that is unknown.
     """
 
     replica: str | None = None
     local_provider: str = ""
     alone: bool = False
-    is_running: Callable[[str], Awaitable[bool]] = _always
+    is_running: Callable[[str], Awaitable[bool]] = _may_run
 
     def owner(self, provider: str) -> str | None:
         """Return the replica that a new job of a provider belongs to; None if it belongs to all."""

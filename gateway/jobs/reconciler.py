@@ -40,9 +40,9 @@ ELSEWHERE_SECONDS = 3600.0
 """Seconds after which a job of another replica is marked as unreachable, for its replica to contradict."""
 
 AWAY_SECONDS = 600.0
-"""Seconds for which a job's replica must be away before what this data directory has of the job counts.
+"""Seconds for which a job's replica must be away before this one reports the job from its own data directory.
 
-It has something if it is a copy of that replica's directory, as after a restore, or was moved with the job.
+That has the job if it is a copy of the other replica's, as after a restore, or was moved to another machine.
 """
 
 CHECKS_AT_ONCE = 32

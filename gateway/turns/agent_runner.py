@@ -12,7 +12,7 @@ from gateway.accounts.budgets import GetMeteredAgent
 from gateway.agents.client_request import ClientRequest
 from gateway.agents.port import TurnInput
 from gateway.conversations.commands.compaction import input_trigger
-from gateway.conversations.initial_history import without_added
+from gateway.conversations.supplied_history import without_added
 from gateway.environments.agent_files import AgentFiles
 from gateway.environments.environment import Environment
 from gateway.environments.resolver import EnvironmentResolver

@@ -20,7 +20,7 @@ from gateway.accounts.account_reader import AccountCache, AccountReader
 from gateway.agents.history import HistoryEntry
 from gateway.agents.port import ApprovalDecision
 from gateway.conversations import approvals
-from gateway.conversations.initial_history import added_entry
+from gateway.conversations.supplied_history import added_entry
 from gateway.files.collection import FileCollector
 from gateway.store.accounts.records import Record
 from gateway.store.accounts.usage import agent_name

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from delivery.database.engine import Connection
 from gateway.agents.history import HistoryEntry, UnreadableHistory, decode_entry, encode_entry
-from gateway.conversations.initial_history import after_added
+from gateway.conversations.supplied_history import after_added
 from gateway.store.conversations import histories
 from gateway.store.turns import turns
 from gateway.store.turns.turns import Turn

@@ -15,6 +15,7 @@ from nats.aio.msg import Msg
 from delivery.broker import jetstream_events
 from delivery.broker.connection import PENDING_SIZE, NatsConnection, connect
 from delivery.broker.jetstream_events import JetStreamEvents
+from delivery.broker.nats_client import CREDENTIALS_REFUSED
 from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.errors import AppendConflict, BrokerFull, BrokerRefused, BrokerUnreachable, DeliveryError
 from delivery.events.event import Event, EventType
@@ -168,7 +169,7 @@ async def test_a_connection_returns_when_its_credentials_are_valid_again(tmp_pat
         async with asyncio.timeout(30):
             while link.is_connected:  # noqa: ASYNC110 - the link reports no loss
                 await asyncio.sleep(0.01)
-            while "refused the credentials; check the URL and the token" not in link.state:  # noqa: ASYNC110
+            while link.state != f"not connected: {CREDENTIALS_REFUSED}":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         server.reload(authorization=f"{{ token: {server.token} }}")
         async with asyncio.timeout(30):

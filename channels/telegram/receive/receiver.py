@@ -104,7 +104,7 @@ class TelegramReceiver(Receiver):
             return
         backoff.receiving(not problem, problem)
         if problem:
-            log.warning("telegram.receiving_interrupted", error=problem)
+            log.warning("channel.receiving_interrupted", error=problem)
         if webhook.is_lost:
             await self._register(webhook, backoff)
 

@@ -14,7 +14,6 @@ from delivery.deliveries import routes as delivery_store
 from delivery.deliveries.route import Route
 from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events.event import Event, EventType, new_id
-from gateway.conversations.initial_history import begin_history
 from gateway.conversations.room_context import merge_contexts, take_carried
 from gateway.conversations.submissions import queue_policy
 from gateway.conversations.submissions.conversation_lookup import get_or_create_conversation
@@ -27,6 +26,7 @@ from gateway.conversations.submissions.submission import (
     Submitted,
     UnknownTarget,
 )
+from gateway.conversations.supplied_history import begin_history
 from gateway.conversations.titles import set_first_title
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import Conversation

@@ -13,10 +13,10 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.events.event import new_id, rfc3339
 from gateway.agents.client_history import EarlierMessage, to_history
-from gateway.conversations.initial_history import ADDED, replace_history, with_added
 from gateway.conversations.questions import ANSWERED, CLIENT_TOOL
 from gateway.conversations.submissions.conversation_lookup import get_or_create_conversation
 from gateway.conversations.submissions.submission import Submission, UnknownAgent
+from gateway.conversations.supplied_history import ADDED, replace_history, with_added
 from gateway.store.conversations import client_state, histories
 from gateway.store.conversations import messages as store
 from gateway.store.conversations.conversations import Conversation

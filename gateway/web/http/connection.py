@@ -44,6 +44,26 @@ def is_abandoned(request: web.Request) -> bool:
 SERVER_HEADERS = {"Server": "dovecote", "X-Content-Type-Options": "nosniff"}
 """Headers of every response; aiohttp's own `Server` names its version and that of Python."""
 
+_NO_PROXY_PROTOCOL = (
+    "this is the PROXY protocol, which the gateway does not speak: turn it off in the proxy (haproxy "
+    "`send-proxy`, nginx `proxy_protocol`), let it send X-Forwarded-For, and set trusted_proxies"
+)
+_OTHER_PROTOCOLS = {
+    b"PROXY ": _NO_PROXY_PROTOCOL,
+    b"\r\n\r\n\x00\r\nQUIT\n": _NO_PROXY_PROTOCOL,
+    b"PRI * HTTP/2.0": (
+        "this is HTTP/2, and the gateway speaks HTTP/1.1: let the proxy connect to the gateway with HTTP/1.1 "
+        "(haproxy: without `proto h2`); to its clients it can speak HTTP/2"
+    ),
+    b"\x16\x03": (
+        "this is TLS, and the gateway speaks plain HTTP at this address: use http://, or the address of the "
+        "proxy before the gateway"
+    ),
+}
+"""How connections begin that speak another protocol, as of a proxy that is set up otherwise."""
+
+_LONGEST_BEGINNING = max(map(len, _OTHER_PROTOCOLS))
+
 
 class HttpConnection(web.RequestHandler):
     """aiohttp's connection, with a problem as the reply to bytes that are no HTTP.
@@ -62,7 +82,7 @@ class HttpConnection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes, and keep the first ones."""
-        self._first = self._first or data[:_LONGEST]
+        self._first = self._first or data[:_LONGEST_BEGINNING]
         super().data_received(data)
 
     def handle_error(
@@ -82,27 +102,6 @@ class HttpConnection(web.RequestHandler):
         response = problem.to_response()
         response.headers.update(SERVER_HEADERS)
         return response
-
-
-_NO_PROXY_PROTOCOL = (
-    "this is the PROXY protocol, which the gateway does not speak: turn it off in the proxy (haproxy "
-    "`send-proxy`, nginx `proxy_protocol`), let it send X-Forwarded-For, and set trusted_proxies"
-)
-_OTHER_PROTOCOLS = {
-    b"PROXY ": _NO_PROXY_PROTOCOL,
-    b"\r\n\r\n\x00\r\nQUIT\n": _NO_PROXY_PROTOCOL,
-    b"PRI * HTTP/2.0": (
-        "this is HTTP/2, and the gateway speaks HTTP/1.1: let the proxy connect to the gateway with HTTP/1.1 "
-        "(haproxy: without `proto h2`); to its clients it can speak HTTP/2"
-    ),
-    b"\x16\x03": (
-        "this is TLS, and the gateway speaks plain HTTP at this address: use http://, or the address of the "
-        "proxy before the gateway"
-    ),
-}
-"""How connections begin that speak another protocol, as of a proxy that is set up otherwise."""
-
-_LONGEST = max(map(len, _OTHER_PROTOCOLS))
 
 
 @cache

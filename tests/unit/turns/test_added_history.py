@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from gateway.agents.client_history import EarlierCall, EarlierMessage
 from gateway.agents.history import HistoryEntry
-from gateway.conversations.initial_history import (
+from gateway.conversations.room_context import merge_contexts
+from gateway.conversations.supplied_history import (
     added_as_earlier,
     added_entry,
     after_added,
     with_added,
     without_added,
 )
-from gateway.conversations.room_context import merge_contexts
 
 CALL = EarlierCall(id="call_1", name="weather", arguments="{}")
 ADDED = {

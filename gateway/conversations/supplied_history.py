@@ -17,6 +17,9 @@ from gateway.agents.history import HistoryEntry, encode_entry
 from gateway.store.conversations import histories
 from gateway.store.conversations.conversations import Conversation
 
+ADDED = "history"
+"""The key of added messages in a context."""
+
 
 async def begin_history(connection: Connection, conversation: Conversation, entry: HistoryEntry) -> None:
     """Store what was said before; a conversation that has had a turn keeps the history of its own."""
@@ -41,10 +44,6 @@ async def _append(connection: Connection, conversation: Conversation, entry: His
         turn=None,
         body=encode_entry(entry),
     )
-
-
-ADDED = "history"
-"""The key of added messages in a context."""
 
 
 def with_added(context: Mapping[str, Any] | None, added: Mapping[str, EarlierMessage]) -> dict[str, Any]:
