@@ -16,17 +16,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 
 import structlog
-from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delivery.background import log_errors
+from delivery.broker.checkpoints import (
+    StreamCheckpoint,
+    determine_epoch,
+    fell_back,
+    format_epoch,
+    is_another,
+    load_checkpoint,
+)
 from delivery.broker.connection import NatsConnection
+from delivery.broker.incomplete_log import LogHoles, mark_complete, mark_incomplete, purge_incomplete
 from delivery.broker.jetstream_events import JetStreamEvents
-from delivery.broker.message_codec import EPOCH_NUMBER, SEQUENCE
+from delivery.broker.message_codec import SEQUENCE
 from delivery.broker.stream_config import (
     ALL_LASTING,
     EVENTS,
@@ -37,12 +44,9 @@ from delivery.broker.stream_config import (
     delete_stream,
     ensure_streams,
     get_identity,
-    mark_complete,
-    purge_incomplete,
 )
 from delivery.database import transaction_locks
-from delivery.database.engine import Connection, Database
-from delivery.database.tables import epochs
+from delivery.database.engine import Database
 from delivery.database.transaction_locks import TransactionLock
 from delivery.errors import BrokerRefused, BrokerUnreachable, DeliveryError
 from delivery.events import outbox
@@ -54,8 +58,6 @@ CHECK_SECONDS = 5.0
 _FORMER_SUBJECTS = ("ev.*.e", "ev.*.d")
 """Subjects of an earlier version, which no reader looks at. The outbox in SQL has all events on them."""
 _PAGE = 256
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class DatabaseFellBack(DeliveryError):
@@ -66,54 +68,6 @@ class DatabaseFellBack(DeliveryError):
             "the database has lost commits, as after a fail-over to a standby that was behind: the gateway "
             "ends, and its next start continues with what the database has"
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamCheckpoint:
-    """The stored state of a stream: its creation time, highest seen seq and number of new epochs."""
-
-    created: str
-    high_water: int
-    bumps: int
-
-
-async def load_checkpoint(connection: Connection, stream: str = EVENTS) -> StreamCheckpoint | None:
-    """Return the stored checkpoint of a stream, or None before the first one."""
-    row = (await connection.execute(select(epochs).where(epochs.c.stream == stream))).one_or_none()
-    if row is None:
-        return None
-    return StreamCheckpoint(created=row.created, high_water=row.high_water, bumps=row.bumps)
-
-
-async def determine_epoch(
-    connection: Connection,
-    before: StreamCheckpoint | None,
-    identity: StreamIdentity,
-    *,
-    stream: str = EVENTS,
-    may_have_lost: bool = False,
-) -> str:
-    """Compare a stream with its checkpoint, store a new checkpoint, and return the epoch.
-
-    `before` must have been read earlier than `identity`, because another replica may have stored a later
-    position since. `may_have_lost`: the machine crashed while the broker ran, so its last second may be lost.
-    """
-    now = await load_checkpoint(connection, stream)
-    if now is None:
-        first = {"created": identity.created, "high_water": identity.last_seq, "bumps": 0}
-        await connection.execute(insert(epochs).values(stream=stream, **first))
-        return format_epoch(identity.created, 0)
-    wanted = _next_checkpoint(before or now, now, identity, may_have_lost=may_have_lost)
-    if wanted != now:
-        await connection.execute(update(epochs).where(epochs.c.stream == stream).values(**asdict(wanted)))
-    return format_epoch(wanted.created, wanted.bumps)
-
-
-async def is_present(connection: Connection, epoch: str, *, stream: str = EVENTS) -> bool:
-    """Return whether an epoch has not ended; if so, it does not end before this transaction does."""
-    row = epochs.c.stream == stream
-    stored = (await connection.execute(select(epochs).where(row).with_for_update(read=True))).one_or_none()
-    return stored is not None and format_epoch(stored.created, stored.bumps) == epoch
 
 
 async def has_expired(database: Database, nats: NatsConnection, conversation: str) -> bool:
@@ -127,43 +81,8 @@ async def has_expired(database: Database, nats: NatsConnection, conversation: st
     async with database.read() as connection:
         known = await load_checkpoint(connection)
         position = await outbox.last_position(connection, conversation)
-    is_same = known is None or not (_is_another(known, identity) or _fell_back(known, identity))
+    is_same = known is None or not (is_another(known, identity) or fell_back(known, identity))
     return is_same and (position is None or position[1] > 0)
-
-
-def _next_checkpoint(
-    before: StreamCheckpoint, now: StreamCheckpoint, identity: StreamIdentity, *, may_have_lost: bool
-) -> StreamCheckpoint:
-    """Return the checkpoint to store: a new incarnation, a new epoch of it, or progress only."""
-    if _is_another(now, identity):
-        _log.warning("stream.replaced", reason="NATS has another event log than before, such as a new one")
-        return StreamCheckpoint(created=identity.created, high_water=identity.last_seq, bumps=0)
-    fell_back = _fell_back(before, identity)
-    if (fell_back or may_have_lost) and before.bumps == now.bumps:  # else another replica noticed it too
-        _log.warning("stream.epoch_started", reason="the stream may have lost its last events")
-        return replace(now, high_water=identity.last_seq, bumps=now.bumps + 1)
-    return replace(now, high_water=max(now.high_water, identity.last_seq))
-
-
-def _is_another(before: StreamCheckpoint, identity: StreamIdentity) -> bool:
-    """Return whether a stream is not the one that was known, as after its files were damaged."""
-    return before.created != identity.created
-
-
-def _fell_back(before: StreamCheckpoint, identity: StreamIdentity, *, may_have_lost: bool = False) -> bool:
-    """Return whether a stream of the same incarnation has lost its last events, or may have."""
-    is_shorter = identity.last_seq < before.high_water
-    return not _is_another(before, identity) and (is_shorter or may_have_lost)
-
-
-def format_epoch(created: str, bumps: int) -> str:
-    """Return an epoch's short name; it never contains a dash, which ends the epoch in a cursor."""
-    number = int((datetime.fromisoformat(created) - _UNIX_EPOCH).total_seconds() * 1_000_000)
-    digits = ""
-    while number:
-        number, digit = divmod(number, 36)
-        digits = _DIGITS[digit] + digits
-    return f"{digits}{EPOCH_NUMBER}{bumps}" if bumps else digits
 
 
 async def open_streams(
@@ -188,9 +107,9 @@ async def open_streams(
         async with database.begin() as connection:
             is_new = may_have_lost or has_former
             epoch = await determine_epoch(connection, before, identity, may_have_lost=is_new)
-            if has_former or (before is not None and _is_another(before, identity)):
+            if has_former or (before is not None and is_another(before, identity)):
                 await outbox.publish_again(connection)
-            elif before and _fell_back(before, identity, may_have_lost=may_have_lost):
+            elif before and fell_back(before, identity, may_have_lost=may_have_lost):
                 await outbox.publish_again(connection, after_seq=identity.last_seq)
             return epoch
 
@@ -223,7 +142,7 @@ async def _replace_streams_ahead(database: Database, nats: NatsConnection, confi
 
 
 async def _publish_deleted(database: Database, nats: NatsConnection) -> None:
-    """Begin an epoch in which all events are published again: a limit that somebody set deleted some."""
+    """Begin an epoch in which all events are published again: a limit or a damaged disk deleted some."""
     async with database.begin() as connection:
         await transaction_locks.acquire(connection, TransactionLock.STREAMS)
         if not (await get_identity(nats)).is_incomplete:
@@ -353,7 +272,7 @@ async def check_once(
     """
     if not nats.is_connected:
         return
-    if await _restore_settings(nats, config):
+    if await _restore_settings(nats, config) or await _mark_holes(nats, stream.holes):
         await _publish_deleted(database, nats)
     async with database.read() as connection:
         stored = await load_checkpoint(connection)
@@ -366,11 +285,26 @@ async def check_once(
         async with database.begin() as connection:
             now = await load_checkpoint(connection)
             epoch = await determine_epoch(connection, before, identity)
-            if now is not None and _is_another(now, identity):  # else another replica noticed it too
+            if now is not None and is_another(now, identity):  # else another replica noticed it too
                 await outbox.publish_again(connection)
-            elif before and epoch != stream.epoch and _fell_back(before, identity):
+            elif before and epoch != stream.epoch and fell_back(before, identity):
                 await outbox.publish_again(connection, after_seq=identity.last_seq)
     stream.begin_epoch(epoch)
+
+
+async def _mark_holes(nats: NatsConnection, holes: LogHoles) -> bool:
+    """Return whether readers met a hole in the log; it is marked, so that all events are published again."""
+    hole = await holes.find(nats)
+    if hole is None:
+        return False
+    _log.warning(
+        "stream.hole_found",
+        seq=hole.seq,
+        reason="the log lacks events between others, as after a damage of its files: all are published again",
+    )
+    await mark_incomplete(nats)
+    holes.note_repair()
+    return True
 
 
 def _with_confirmed(stored: StreamCheckpoint | None, stream: JetStreamEvents) -> StreamCheckpoint | None:

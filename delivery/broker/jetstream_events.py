@@ -13,6 +13,7 @@ import structlog
 from delivery.background import log_errors, wait_for_any
 from delivery.broker import subscriptions as hubs
 from delivery.broker.connection import NatsConnection
+from delivery.broker.incomplete_log import LogHoles
 from delivery.broker.message_codec import (
     EXPECTED,
     EXPECTED_SUBJECT,
@@ -91,6 +92,8 @@ class JetStreamEvents(EventStream):
         """How much of the event log's space is used."""
         self.confirmed_seq = 0
         """The highest seq that the broker has confirmed to this process in this epoch."""
+        self.holes = LogHoles()
+        """The events that readers found missing between others."""
         self._nats = nats
         self._hub = hub
         self._lasting: OrderedDict[str, int] = OrderedDict()
@@ -280,6 +283,7 @@ class JetStreamEvents(EventStream):
         """
         subject = lasting_subject(account, conversation)
         lasting = await self._read_page(subject, after, limit)
+        self.holes.note(subject, lasting.events, after=after)
         if not transient:
             return lasting.events
         deltas = await self._read_page(transient_subject(account, conversation), after, limit)

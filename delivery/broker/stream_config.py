@@ -270,7 +270,7 @@ async def _exists(nats: NatsConnection, name: str) -> bool:
     if "error" not in info:
         return True
     if info["error"].get("err_code") != _NOT_FOUND:
-        raise _error_for(name, info)
+        raise refusal(name, info)
     return False
 
 
@@ -278,7 +278,7 @@ async def get_identity(nats: NatsConnection) -> StreamIdentity:
     """Return the current identity of EVENTS; raises BrokerRefused when the stream does not exist."""
     response = await nats.api_request(f"STREAM.INFO.{EVENTS}")
     if "error" in response:
-        raise _error_for(EVENTS, response)
+        raise refusal(EVENTS, response)
     return StreamIdentity.parse(response)
 
 
@@ -288,27 +288,11 @@ async def changed_streams(nats: NatsConnection) -> list[str]:
     return [name for name, info in infos.items() if changed_settings(info.get("config", {}))]
 
 
-async def purge_incomplete(nats: NatsConnection) -> None:
-    """Delete what EVENTS has left of all events, but no leases. Raises BrokerRefused, BrokerUnreachable."""
-    response = await nats.api_request(f"STREAM.PURGE.{EVENTS}", {"filter": "ev.>"})
-    if "error" in response:
-        raise _error_for(EVENTS, response)
-
-
-async def mark_complete(nats: NatsConnection) -> None:
-    """Note that the events are published again. Raises BrokerRefused, BrokerUnreachable."""
-    have = (await nats.api_request(f"STREAM.INFO.{EVENTS}")).get("config", {})
-    metadata = {name: value for name, value in (have.get("metadata") or {}).items() if name != INCOMPLETE}
-    response = await nats.api_request(f"STREAM.UPDATE.{EVENTS}", have | {"metadata": metadata})
-    if "error" in response:
-        raise _error_for(EVENTS, response)
-
-
 async def delete_stream(nats: NatsConnection, name: str) -> None:
     """Delete a stream; one that does not exist is no error. Raises BrokerRefused, BrokerUnreachable."""
     response = await nats.api_request(f"STREAM.DELETE.{name}")
     if "error" in response and response["error"].get("err_code") != _NOT_FOUND:
-        raise _error_for(name, response)
+        raise refusal(name, response)
 
 
 async def try_storage(nats: NatsConnection, config: StreamConfig) -> None:
@@ -342,7 +326,7 @@ async def _ensure_one(
             return info
         return await _update(nats, name, have, want)
     if info["error"].get("err_code") != _NOT_FOUND:
-        raise _error_for(name, info)
+        raise refusal(name, info)
     return await _create_new(nats, name, want, any_replicas=any_replicas)
 
 
@@ -366,7 +350,7 @@ async def _create(
     if any_replicas and is_single:
         created = await nats.api_request(f"STREAM.CREATE.{name}", want | {"num_replicas": 1})
     if "error" in created:
-        raise _error_for(name, created, most=want["max_bytes"])
+        raise refusal(name, created, most=want["max_bytes"])
     return created
 
 
@@ -375,7 +359,7 @@ async def _update(
 ) -> dict[str, Any]:
     updated = await nats.api_request(f"STREAM.UPDATE.{name}", have | want)
     if "error" in updated:
-        raise _error_for(name, updated, most=want["max_bytes"])
+        raise refusal(name, updated, most=want["max_bytes"])
     if changed := changed_settings(have):
         _log.warning("stream.settings_restored", stream=name, changed=changed, remedy=LEAVE_SETTINGS)
     else:
@@ -387,7 +371,8 @@ def _is_current(have: dict[str, Any], want: dict[str, Any]) -> bool:
     return all(have.get(key) == value for key, value in want.items())
 
 
-def _error_for(name: str, response: dict[str, Any], *, most: int = 0) -> Exception:
+def refusal(name: str, response: dict[str, Any], *, most: int = 0) -> BrokerRefused | BrokerUnreachable:
+    """Return the error for a response of the API about a stream; `most`: the space it may need, in bytes."""
     error = response["error"]
     detail = f"stream {name}: {error.get('description')} ({error.get('err_code')})"
     if error.get("err_code") == _INSUFFICIENT_STORAGE:

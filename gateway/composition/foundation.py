@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from delivery.broker import epochs
+from delivery.broker import checkpoints
 from delivery.broker.port import WorkQueue
 from delivery.chat.drafts import Drafts
 from delivery.chat.rate_limit_store import SqlTokenBuckets
@@ -67,7 +67,7 @@ def build_foundation(backing: BackingServices) -> Foundation:
         backing.stream, backing.metrics, on_event=span_recorder.on_event if span_recorder else _ignore_event
     )
     relay = Relay(
-        backing.database, stream, checkpoint, announce=backing.announce, is_present=epochs.is_present
+        backing.database, stream, checkpoint, announce=backing.announce, is_present=checkpoints.is_present
     )
     acceptors: list[UpdateAcceptor] = []
     channels = _channel_supervisor(backing, records, acceptors)

@@ -17,9 +17,10 @@ import structlog
 
 from delivery.broker import epochs, jetstream_events, stream_config
 from delivery.broker.connection import NatsConnection, connect
-from delivery.broker.leases import JetStreamLeases, LeaseHolder, MemoryLeases
+from delivery.broker.leases.jetstream_leases import JetStreamLeases, LeaseHolder
+from delivery.broker.leases.memory_leases import MemoryLeases
+from delivery.broker.leases.renewal_thread import renewal_thread
 from delivery.broker.port import Leases, WakeUps
-from delivery.broker.renewal_thread import renewal_thread
 from delivery.broker.wake_ups import JetStreamWakeUps, MemoryWakeUps
 from delivery.database.clock import synchronized_with, utc_now
 from delivery.database.engine import Database

@@ -12,7 +12,7 @@ from time import monotonic
 import pytest
 
 from delivery.broker.connection import NatsConnection, connect
-from delivery.broker.leases import JetStreamLeases, LeaseHolder
+from delivery.broker.leases.jetstream_leases import JetStreamLeases, LeaseHolder
 from delivery.broker.port import Lease
 from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.errors import BrokerUnreachable, LeaseBusy, LeaseLost
@@ -22,7 +22,7 @@ HOLDER_PROGRAM = """
 import asyncio, sys, time
 import structlog
 from delivery.errors import LeaseLost
-from delivery.broker.leases import JetStreamLeases, LeaseHolder
+from delivery.broker.leases.jetstream_leases import JetStreamLeases, LeaseHolder
 from delivery.broker.connection import connect
 
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))

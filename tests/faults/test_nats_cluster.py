@@ -12,7 +12,7 @@ import pytest
 from delivery.broker import jetstream_events
 from delivery.broker.connection import NatsConnection, connect
 from delivery.broker.jetstream_events import JetStreamEvents
-from delivery.broker.leases import JetStreamLeases, LeaseHolder
+from delivery.broker.leases.jetstream_leases import JetStreamLeases, LeaseHolder
 from delivery.broker.port import WorkQueue
 from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.broker.wake_ups import JetStreamWakeUps

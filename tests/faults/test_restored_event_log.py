@@ -9,14 +9,16 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bench.chaos.deployment import large_nats_server
 from gateway_process import GatewayProcess, gateway
 from turn_requests import is_finished, poll_until, start_turn
 
 
-async def ask(process: GatewayProcess, conversation: str) -> None:
+async def ask(process: GatewayProcess, conversation: str, text: str = "!echo hi") -> None:
     """Start a turn and wait for its end."""
-    turn = await start_turn(process, "!echo hi", conversation=conversation)
+    turn = await start_turn(process, text, conversation=conversation)
     await poll_until(process, f"/status/{turn['turnId']}", is_finished)
 
 
@@ -52,6 +54,33 @@ async def test_the_events_of_a_damaged_log_are_published(tmp_path: Path) -> None
         await process.start()
         await expect_events(process, before)
         assert any("stream.replaced" in line for line in process.log)
+
+
+@pytest.mark.parametrize("index", ["kept", "lost"])
+async def test_events_of_a_damaged_part_of_the_log_are_published_again(tmp_path: Path, index: str) -> None:
+    """NATS leaves out what it cannot read, and has the events before and after it."""
+    data = tmp_path / "data"
+    async with gateway(data, env={"DOVECOTE_EVENT_LOG_BYTES": str(16 * 1024**2)}) as process:
+        for number in range(30):  # more than one file of this log takes
+            await ask(process, ("one", "two")[number % 2], "!head -c 45000 /dev/urandom | base64 -w 0")
+        before = {name: await process.events(name) for name in ("one", "two")}
+        await process.stop()
+        (messages,) = (data / "nats" / "store").rglob("EVENTS/msgs")
+        damage_middle(messages / "1.blk")
+        assert (messages / "2.blk").exists()
+        if index == "lost":
+            (messages / "index.db").unlink()
+        await process.start()
+        await expect_events(process, before)
+        assert any("stream.hole_found" in line for line in process.log)
+
+
+def damage_middle(file: Path) -> None:
+    """Overwrite a few bytes in the middle of a file."""
+    content = bytearray(file.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 20] = bytes(20)
+    file.write_bytes(content)
 
 
 async def test_events_that_are_lost_while_the_gateway_runs_are_published_again(tmp_path: Path) -> None:

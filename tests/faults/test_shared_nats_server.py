@@ -11,7 +11,7 @@ from pathlib import Path
 from commands import run_to_end
 from databases import postgres
 from delivery.broker.connection import connect
-from delivery.broker.leases import JetStreamLeases, LeaseHolder
+from delivery.broker.leases.jetstream_leases import JetStreamLeases, LeaseHolder
 from delivery.broker.stream_config import EVENTS, StreamConfig, create_events
 from gateway.infra.replica_presence import BrokerInUse, DatabaseAnnouncement
 from gateway_process import GatewayProcess, gateway

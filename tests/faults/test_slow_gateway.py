@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from delivery.broker.connection import NatsConnection, connect
-from delivery.broker.leases import JetStreamLeases, LeaseHolder, MemoryLeases
-from delivery.broker.renewal_thread import renewal_thread
+from delivery.broker.leases.jetstream_leases import JetStreamLeases, LeaseHolder
+from delivery.broker.leases.memory_leases import MemoryLeases
+from delivery.broker.leases.renewal_thread import renewal_thread
 from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.errors import BrokerUnreachable, LeaseBusy, LeaseLost
 from gateway_process import GatewayProcess, gateway

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 from delivery.broker.connection import NatsConnection, connect
-from delivery.broker.leases import JetStreamLeases, LeaseHolder
+from delivery.broker.leases.jetstream_leases import JetStreamLeases, LeaseHolder
 from delivery.broker.port import Lease, WorkQueue
 from delivery.broker.stream_config import StreamConfig
 from delivery.broker.wake_ups import JetStreamWakeUps

@@ -88,7 +88,7 @@ async def _other_replicas(settings: Settings, database: Database, first_key: str
     import socket
     from contextlib import AsyncExitStack
 
-    from delivery.broker.leases import JetStreamLeases, LeaseHolder
+    from delivery.broker.leases.jetstream_leases import JetStreamLeases, LeaseHolder
     from delivery.database.instance_claim import database_identity
     from delivery.errors import DeliveryError
     from gateway.infra.data_dir import process_with_other_key

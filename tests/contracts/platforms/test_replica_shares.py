@@ -14,7 +14,8 @@ from channel_replicas import until
 from channels.telegram.simulator import simulate
 from channels.testing.connections import UpdateRecorder
 from delivery.broker.connection import NatsConnection, connect
-from delivery.broker.leases import JetStreamLeases, LeaseHolder, MemoryLeases
+from delivery.broker.leases.jetstream_leases import JetStreamLeases, LeaseHolder
+from delivery.broker.leases.memory_leases import MemoryLeases
 from delivery.broker.port import Leases
 from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.database.engine import Database

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from delivery.broker.leases import MemoryLeases
+from delivery.broker.leases.memory_leases import MemoryLeases
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from gateway.environments.reservations import SqlLocks

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from channels.message import Address
-from delivery.broker.leases import MemoryLeases
+from delivery.broker.leases.memory_leases import MemoryLeases
 from delivery.broker.port import WorkQueue
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery.workers.sink_config import SinkConfig

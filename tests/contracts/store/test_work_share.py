@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from delivery.broker.connection import NatsConnection, connect
-from delivery.broker.leases import JetStreamLeases, LeaseHolder
+from delivery.broker.leases.jetstream_leases import JetStreamLeases, LeaseHolder
 from delivery.broker.memory_events import MemoryEvents
 from delivery.broker.port import WorkQueue
 from delivery.broker.stream_config import StreamConfig, ensure_streams

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,77 +9,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from delivery.broker import epochs, jetstream_events
-from delivery.broker.connection import NatsConnection, connect
-from delivery.broker.jetstream_events import JetStreamEvents
+from changed_log import LAYOUT, log_with_events
+from delivery.broker import epochs
 from delivery.broker.stream_config import EVENTS, WORK, StreamConfig
 from delivery.database.engine import Database
 from delivery.errors import BrokerUnreachable
 from delivery.events import outbox
 from delivery.events.event import Event, EventType
-from nats_servers import nats_server
-
-LAYOUT = StreamConfig(max_bytes=500_000_000)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
-    """A server with the streams, and the events of the conversation `cnv_a` on it and in SQL."""
-
-    nats: NatsConnection
-    database: Database
-    events: JetStreamEvents
-
-    async def settings(self, stream: str) -> dict[str, Any]:
-        """Return the present settings of a stream."""
-        config: dict[str, Any] = (await self.nats.api_request(f"STREAM.INFO.{stream}"))["config"]
-        return config
-
-    async def change(self, stream: str, **settings: Any) -> None:
-        """Change settings as `nats stream edit` does."""
-        changed = await self.nats.api_request(
-            f"STREAM.UPDATE.{stream}", await self.settings(stream) | settings
-        )
-        assert "error" not in changed, changed
-
-    async def check(self, config: StreamConfig = LAYOUT) -> None:
-        """Look at the streams as a running gateway does every few seconds."""
-        await epochs.check_once(self.database, self.nats, config, self.events)
-
-    async def unpublished(self) -> list[tuple[str, int]]:
-        """Return the conversations that the relays are to publish again, with their first number."""
-        async with self.database.read() as connection:
-            return [(one.conversation, one.published_n) for one in await outbox.list_backlogs(connection)]
-
-    async def publish_again(self) -> None:
-        """Publish the events as a relay does."""
-        async with self.database.read() as connection:
-            events, seq = await outbox.list_unpublished(connection, "cnv_a", after=0), 0
-        for event in events:
-            seq = await self.events.append(event, expected=seq, account="acc")
-
-
-@asynccontextmanager
-async def log_with_events(database: Database, directory: Path) -> AsyncIterator[Log]:
-    """Open a log with three published events."""
-    async with (
-        nats_server(directory) as server,
-        connect(server.url, token=server.token) as nats,
-    ):
-        epoch = await epochs.open_streams(database, nats, LAYOUT)
-        async with jetstream_events.open_events(
-            nats, epoch=epoch, has_expired=partial(epochs.has_expired, database, nats)
-        ) as events:
-            async with database.begin() as connection:
-                await outbox.create_stream(connection, conversation="cnv_a", account="acc", agent="agt")
-                made = [Event.now(EventType.JOB_STARTED, "cnv_a", {}) for _ in range(3)]
-                recorded = (await outbox.record(connection, {"cnv_a": made}))["cnv_a"].events
-            seq = 0
-            for event in recorded:
-                seq = await events.append(event, expected=seq, account="acc")
-            async with database.begin() as connection:
-                await outbox.mark_published(connection, [("cnv_a", 3, seq)])
-            yield Log(nats=nats, database=database, events=events)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import update
 
-from delivery.broker import epochs, jetstream_events
+from delivery.broker import checkpoints, epochs, jetstream_events
 from delivery.broker.connection import connect
 from delivery.broker.memory_events import MemoryEvents
 from delivery.broker.stream_config import LogUsage, StreamConfig, StreamIdentity
@@ -29,9 +29,9 @@ TUESDAY = "2026-11-17T08:00:00Z"
 async def determine(database: Database, created: str, last_seq: int, *, lost: bool = False) -> str:
     """Look at a stream as a starting gateway does."""
     async with database.begin() as connection:
-        before = await epochs.load_checkpoint(connection)
+        before = await checkpoints.load_checkpoint(connection)
         found = StreamIdentity(created=created, last_seq=last_seq)
-        return await epochs.determine_epoch(connection, before, found, may_have_lost=lost)
+        return await checkpoints.determine_epoch(connection, before, found, may_have_lost=lost)
 
 
 async def test_progress_keeps_the_epoch(database: Database) -> None:
@@ -61,7 +61,7 @@ async def test_no_position_is_stored_of_an_epoch_that_has_ended(database: Databa
     """Else events that the stream lost would count as published: a replica may notice the loss later."""
     first = await determine(database, MONDAY, 0)
     stream, stop = MemoryEvents(epoch=first), asyncio.Event()
-    relay = Relay(database, stream, lambda _point: None, is_present=epochs.is_present)
+    relay = Relay(database, stream, lambda _point: None, is_present=checkpoints.is_present)
     async with database.begin() as connection:
         await outbox.create_stream(connection, conversation="cnv_1", account="acc", agent="agt")
         events = [Event.now(EventType.MESSAGE_RECEIVED, "cnv_1", {"text": "hi"})]
@@ -86,13 +86,15 @@ async def test_replicas_that_look_at_different_times_agree(database: Database) -
     """A replica that checked earlier and writes later starts no epoch and loses no progress."""
     first = await determine(database, MONDAY, 10)
     async with database.read() as connection:
-        before = await epochs.load_checkpoint(connection)
+        before = await checkpoints.load_checkpoint(connection)
     await determine(database, MONDAY, 50)
     async with database.begin() as connection:
-        late = await epochs.determine_epoch(connection, before, StreamIdentity(created=MONDAY, last_seq=40))
+        late = await checkpoints.determine_epoch(
+            connection, before, StreamIdentity(created=MONDAY, last_seq=40)
+        )
     assert late == first
     async with database.read() as connection:
-        assert (await epochs.load_checkpoint(connection)) == epochs.StreamCheckpoint(
+        assert (await checkpoints.load_checkpoint(connection)) == checkpoints.StreamCheckpoint(
             created=MONDAY, high_water=50, bumps=0
         )
 
@@ -101,12 +103,12 @@ async def test_replicas_that_notice_the_same_loss_begin_one_epoch(database: Data
     """Two who saw it fall back agree on one new epoch."""
     await determine(database, MONDAY, 10)
     async with database.read() as connection:
-        before = await epochs.load_checkpoint(connection)
+        before = await checkpoints.load_checkpoint(connection)
     found = StreamIdentity(created=MONDAY, last_seq=5)
     async with database.begin() as connection:
-        one = await epochs.determine_epoch(connection, before, found)
+        one = await checkpoints.determine_epoch(connection, before, found)
     async with database.begin() as connection:
-        assert await epochs.determine_epoch(connection, before, found) == one
+        assert await checkpoints.determine_epoch(connection, before, found) == one
 
 
 async def test_readers_are_reset_when_the_stream_is_wiped_while_they_read(tmp_path: Path) -> None:

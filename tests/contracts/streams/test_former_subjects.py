@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import delete
 
-from delivery.broker import epochs, jetstream_events
+from delivery.broker import checkpoints, epochs, jetstream_events
 from delivery.broker.connection import NatsConnection, connect
 from delivery.broker.jetstream_events import JetStreamEvents
 from delivery.broker.message_codec import MESSAGE_ID, encode_headers
@@ -82,7 +82,7 @@ async def test_events_on_former_subjects_are_published_again(tmp_path: Path) -> 
         await _make_former_stream(nats, database)
         identity = await get_identity(nats)
         async with database.begin() as connection:
-            former_epoch = await epochs.determine_epoch(connection, None, identity)
+            former_epoch = await checkpoints.determine_epoch(connection, None, identity)
         epoch = await epochs.open_streams(database, nats, CONFIG)
         assert epoch != former_epoch
         stream = await stack.enter_async_context(jetstream_events.open_events(nats, epoch=epoch))

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from delivery.broker.connection import connect
 from delivery.broker.keyed_worker import KeyedWorker, ReservedKey
-from delivery.broker.leases import MemoryLeases
+from delivery.broker.leases.memory_leases import MemoryLeases
 from delivery.broker.port import Lease, Leases, WakeUps, WorkQueue
 from delivery.broker.stream_config import StreamConfig, ensure_streams
 from delivery.broker.wake_ups import JetStreamWakeUps, MemoryWakeUps

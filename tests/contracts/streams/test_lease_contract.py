@@ -13,9 +13,10 @@ from nats.aio.msg import Msg
 from structlog.testing import capture_logs
 
 from delivery.broker.connection import NatsConnection, connect
-from delivery.broker.held_lease import HeldLease
-from delivery.broker.lease_watch import lease_subject
-from delivery.broker.leases import JetStreamLeases, LeaseHolder, MemoryLeases
+from delivery.broker.leases.held_lease import HeldLease
+from delivery.broker.leases.jetstream_leases import JetStreamLeases, LeaseHolder
+from delivery.broker.leases.lease_watch import lease_subject
+from delivery.broker.leases.memory_leases import MemoryLeases
 from delivery.broker.port import Leases
 from delivery.broker.stream_config import EVENTS, StreamConfig, ensure_streams
 from delivery.errors import DeliveryError, LeaseBusy, LeaseLost

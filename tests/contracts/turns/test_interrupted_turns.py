@@ -8,7 +8,7 @@ from itertools import count, islice, repeat
 import pytest
 from sqlalchemy import update
 
-from delivery.broker.leases import MemoryLeases
+from delivery.broker.leases.memory_leases import MemoryLeases
 from delivery.database.engine import Database
 from gateway.store import tables
 from gateway.store.turn_state import (

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import update
 
 from api_server import open_api_server
-from delivery.broker.leases import MemoryLeases
+from delivery.broker.leases.memory_leases import MemoryLeases
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from gateway.infra.replica_presence import ReplicaPresence

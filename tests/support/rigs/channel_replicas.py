@@ -12,7 +12,7 @@ from typing import Any, cast
 from channels.message import Update
 from channels.port import Accept
 from channels.testing.connections import UpdateRecorder
-from delivery.broker.leases import MemoryLeases
+from delivery.broker.leases.memory_leases import MemoryLeases
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
 from gateway.accounts.vault import open_vault

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from channels.message import Address
 from channels.port import ChannelFeature
-from delivery.broker.leases import MemoryLeases
+from delivery.broker.leases.memory_leases import MemoryLeases
 from delivery.broker.memory_events import MemoryEvents
 from delivery.broker.port import Leases, WakeUps, WorkQueue
 from delivery.broker.wake_ups import MemoryWakeUps

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from channels.port import ChannelLimits
-from delivery.broker.leases import MemoryLeases
+from delivery.broker.leases.memory_leases import MemoryLeases
 from delivery.broker.memory_events import MemoryEvents
 from delivery.broker.port import WorkQueue
 from delivery.broker.wake_ups import MemoryWakeUps

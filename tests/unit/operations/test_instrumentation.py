@@ -12,7 +12,7 @@ import pytest
 
 from channels.message import Address, RoomMigrated, Update
 from channels.port import Accept
-from delivery.broker.leases import MemoryLeases
+from delivery.broker.leases.memory_leases import MemoryLeases
 from delivery.broker.memory_events import MemoryEvents
 from delivery.database.engine import Database
 from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from delivery.broker.held_lease import HeldLease
+from delivery.broker.leases.held_lease import HeldLease
 from delivery.errors import DeliveryError
 from gateway.turns.bounds import Drained, DrainedTurns, TurnBounds, TurnCancelled
 

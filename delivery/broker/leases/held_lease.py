@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from time import monotonic
 
-from delivery.broker.port import Lease, LocalLease
+from delivery.broker.port import Lease
 from delivery.errors import LeaseLost
 
 SAFETY_MARGIN = 0.2
@@ -92,25 +92,6 @@ class HeldLease(Lease):
         if self._lost.is_set():
             self._loop.call_soon(report)
         return partial(self._reports.discard, report)
-
-
-class MemoryLease(HeldLease, LocalLease):
-    """A lease that is stored nowhere; `on_release` ends it."""
-
-    def __init__(
-        self, name: str, ttl: float, session: HeldLease | None, on_release: Callable[[MemoryLease], None]
-    ) -> None:
-        super().__init__(name, "", ttl, session)
-        self.extend(1, float("inf"))
-        self._on_release = on_release
-        self._unwatch = session.on_lost(self.lose) if session is not None else None
-
-    def release(self) -> None:
-        """Release the lease."""
-        if self._unwatch is not None:
-            self._unwatch()
-        self._on_release(self)
-        self.end()
 
 
 def as_session(lease: Lease | None) -> HeldLease | None:

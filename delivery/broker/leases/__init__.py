@@ -1,0 +1,1 @@
+"""Leases: exclusive rights that expire and are renewed, on NATS JetStream and in memory."""
