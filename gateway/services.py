@@ -22,7 +22,7 @@ from gateway.memory.memories import Memories
 from gateway.schedules.firing import ScheduleFiring
 from gateway.schedules.schedules import ScheduleSettings
 from gateway.tools.background_calls import BackgroundCalls
-from gateway.tools.mcp.sign_in_links import SignInLinks
+from gateway.tools.mcp.sign_ins.links import SignInLinks
 from gateway.turns.worker import TurnWorker
 
 

@@ -32,8 +32,8 @@ from gateway.instrumentation import (
 from gateway.observability import tracing
 from gateway.observability.tracing.span_recorder import SpanRecorder
 from gateway.records.records import Records
-from gateway.tools.mcp.sign_in_links import SignInLinks
-from gateway.tools.mcp.wiring import open_sign_in_links
+from gateway.tools.mcp.sign_ins.links import SignInLinks
+from gateway.tools.mcp.sign_ins.wiring import open_sign_in_links
 from gateway.turns.turn_end import EndedTurns
 
 

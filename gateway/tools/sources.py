@@ -20,7 +20,7 @@ from gateway.tools.external_tools import OpenExternalTools
 from gateway.tools.hooks.functions import load_hooks
 from gateway.tools.mcp.mcp_tools import McpTools
 from gateway.tools.mcp.reads import READ_TOOLS
-from gateway.tools.mcp.sign_in_links import SignInLinks
+from gateway.tools.mcp.sign_ins.links import SignInLinks
 from gateway.tools.messages.send_tools import SEND_TOOLS, with_send_tools
 
 

@@ -13,8 +13,8 @@ from aiohttp import web
 from yarl import URL
 
 from gateway.sign_in.attempt import LIFETIME
-from gateway.tools.mcp.sign_in_links import PAGE_PATH, OpenSignIn, SignInLinks, SignInNotPossible
-from gateway.tools.mcp.sign_ins import CALLBACK_PATH
+from gateway.tools.mcp.sign_ins.links import PAGE_PATH, OpenSignIn, SignInLinks, SignInNotPossible
+from gateway.tools.mcp.sign_ins.stored_sign_ins import CALLBACK_PATH
 from gateway.web.http.problems import not_found
 from gateway.web.http.route import ApiCall, ApiRoute, NoContent
 from gateway.web.http.route_table import PUBLIC, get_route

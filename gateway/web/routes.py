@@ -8,9 +8,10 @@ from gateway import console
 from gateway.web import asyncapi, console_page, mcp_sign_in_page, openapi, sign_in_page
 from gateway.web.admin.routes import ADMIN_ROUTES
 from gateway.web.api.routes import API_ROUTES
-from gateway.web.compat import mcp, openai_routes
+from gateway.web.compat import mcp
 from gateway.web.compat.a2a import routes as a2a_routes
 from gateway.web.compat.agui import routes as agui_routes
+from gateway.web.compat.openai import routes as openai_routes
 from gateway.web.compat.ui import routes as ui_routes
 from gateway.web.http.auth import OneTimeCodeAccess
 from gateway.web.http.route import ApiRoute

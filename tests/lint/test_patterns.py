@@ -79,7 +79,7 @@ FOREIGN: dict[str, str] = {
     "gateway/web/api/files/workspace_uploads.py": "_offset",
     "gateway/web/api/trace.py": "_TRACEPARENT",
     "gateway/web/compat/openai_ids.py": "_TURN _CONVERSATION _CALL",
-    "gateway/web/compat/openai_parts.py": "_DATA_URL",
+    "gateway/web/compat/openai/parts.py": "_DATA_URL",
     "gateway/web/http/idempotency.py": "_KEY_PATTERN",
     "gateway/web/http/request_body.py": "_UNSTORABLE",
     "gateway/web/http/route.py": "_OPENAI_ID",

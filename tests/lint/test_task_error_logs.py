@@ -33,7 +33,7 @@ EXEMPT = {
     "gateway/tools/live_output.py: _publish_regularly": "ends with its call, which drops the error",
     "gateway/tools/mcp/http_connection.py: _hold": "those who use the connection get its error",
     "gateway/web/compat/mcp.py: _answer": "the request with the batch gets its error",
-    "gateway/tools/mcp/oauth_flow.py: _send": "the sign-in that waits for it gets its error",
+    "gateway/tools/mcp/sign_ins/oauth_flow.py: _send": "the sign-in that waits for it gets its error",
     "gateway/turns/bounds.py: run": "waits for an event only; the other run has its attempt get the error",
     "gateway/turns/deltas.py: _send_regularly": "ends with its turn, which drops the error",
     "gateway/turns/worker.py: run": "starts the loops of other modules, which log every error",

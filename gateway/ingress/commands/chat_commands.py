@@ -38,7 +38,7 @@ from gateway.tools.mcp.chat_command import (
     execute_sign_out_command,
     render_help,
 )
-from gateway.tools.mcp.sign_in_links import SignInLinks
+from gateway.tools.mcp.sign_ins.links import SignInLinks
 
 HELP = (
     "`/new` starts a new conversation, `/stop` stops what is running, "

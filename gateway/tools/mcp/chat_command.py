@@ -9,8 +9,8 @@ from gateway.conversations.questions import SIGN_IN
 from gateway.store.accounts import mcp_prompts, mcp_sign_ins, records
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.turns import approvals
-from gateway.tools.mcp.sign_in_links import SignInLinks
-from gateway.tools.mcp.sign_ins import person_in
+from gateway.tools.mcp.sign_ins.links import SignInLinks
+from gateway.tools.mcp.sign_ins.stored_sign_ins import person_in
 
 MAX_LINKS = 4
 """Links in one reply, so that no platform cuts it."""

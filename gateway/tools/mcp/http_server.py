@@ -47,7 +47,7 @@ from gateway.tools.mcp.server import (
     ReadMethod,
     Tokens,
 )
-from gateway.tools.mcp.sign_in_grant import SignInUnavailable
+from gateway.tools.mcp.sign_ins.grant import SignInUnavailable
 from gateway.tools.tool import ToolContext
 
 SIGN_IN_REQUIRED = "the MCP server requires that the person signs in"

@@ -42,9 +42,9 @@ from gateway.tools.mcp.server import (
     has_client,
     load_client,
 )
-from gateway.tools.mcp.sign_in_links import SignInLinks
+from gateway.tools.mcp.sign_ins.links import SignInLinks
+from gateway.tools.mcp.sign_ins.turn_sign_ins import TurnSignIns, open_turn_sign_ins
 from gateway.tools.mcp.stdio_server import StdioMcpServer
-from gateway.tools.mcp.turn_sign_ins import TurnSignIns, open_turn_sign_ins
 from gateway.tools.tool import InvalidArguments, JobCalls, Tool, ToolContext, definition_of, fixed
 
 log = structlog.get_logger(__name__)

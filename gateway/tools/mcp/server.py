@@ -15,7 +15,7 @@ from gateway.tools.tool import ToolContext
 CLIENT_NAME = "dovecote"
 CLIENT_VERSION = "1"
 
-_CLIENT_MODULES = ("gateway.tools.mcp.http_server", "gateway.tools.mcp.oauth_flow")
+_CLIENT_MODULES = ("gateway.tools.mcp.http_server", "gateway.tools.mcp.sign_ins.oauth_flow")
 """What imports the SDK."""
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024

@@ -1,1 +1,1 @@
-"""Other protocols on top of turns: OpenAI's API and AG-UI."""
+"""Other protocols on top of turns, each in a room of its own, and what they share."""

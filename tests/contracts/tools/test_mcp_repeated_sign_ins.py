@@ -12,7 +12,7 @@ import pytest
 
 from delivery.database.engine import Database
 from gateway.agents.port import PendingToolCall
-from gateway.tools.mcp.sign_in_links import SignInNotPossible
+from gateway.tools.mcp.sign_ins.links import SignInNotPossible
 from mcp_oauth import ProtectedMcpService, protected_mcp_service
 from mcp_sign_in_replica import SignInReplica, signed_in, ticket_of
 from migrated import migrated_sqlite

@@ -21,7 +21,7 @@ from gateway.store.key_tables import mcp_sign_ins as sign_ins_table
 from gateway.store.tables import conversations as table
 from gateway.store.turns import approvals as approval_store
 from gateway.tools.mcp.chat_command import execute_sign_in_command
-from gateway.tools.mcp.sign_in_links import SignInNotPossible
+from gateway.tools.mcp.sign_ins.links import SignInNotPossible
 from mcp_oauth import ProtectedMcpService, protected_mcp_service
 from mcp_services import mcp_service
 from mcp_sign_in_replica import ASKER, SignInReplica, signed_in

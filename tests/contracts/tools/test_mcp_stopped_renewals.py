@@ -16,7 +16,7 @@ from egress.guard import EgressGuard
 from gateway.accounts.vault import associated_data
 from gateway.store.accounts import mcp_sign_ins as store
 from gateway.store.key_tables import mcp_sign_ins as table
-from gateway.tools.mcp.sign_in_grant import SignInGrant, SignInUnavailable
+from gateway.tools.mcp.sign_ins.grant import SignInGrant, SignInUnavailable
 from mcp_oauth import ProtectedMcpService, protected_mcp_service
 from mcp_sign_in_replica import POLICY, SignInReplica, signed_in
 from migrated import migrated_sqlite

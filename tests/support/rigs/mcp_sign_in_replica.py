@@ -17,8 +17,8 @@ from gateway.records.records import Records
 from gateway.store.accounts.mcp_sign_ins import SignInKey
 from gateway.store.turns.turns import Turn
 from gateway.tools.mcp.mcp_tools import McpTools
-from gateway.tools.mcp.sign_in_links import SignInLinks
-from gateway.tools.mcp.sign_ins import EXTEND_SECONDS, McpSignIns
+from gateway.tools.mcp.sign_ins.links import SignInLinks
+from gateway.tools.mcp.sign_ins.stored_sign_ins import EXTEND_SECONDS, McpSignIns
 from mcp_oauth import ProtectedMcpService
 from turn_worker import TurnWorkerHarness
 

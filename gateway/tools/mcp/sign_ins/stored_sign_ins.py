@@ -29,10 +29,10 @@ from gateway.store.accounts.audit_log import AuditRow
 from gateway.store.accounts.mcp_sign_ins import NO_PERSON, SignInKey
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
-from gateway.tools.mcp.sign_in_grant import GrantRefused, SignInGrant, SignInUnavailable
+from gateway.tools.mcp.sign_ins.grant import GrantRefused, SignInGrant, SignInUnavailable
 
 if TYPE_CHECKING:
-    from gateway.tools.mcp.oauth_flow import OAuthFlow
+    from gateway.tools.mcp.sign_ins.oauth_flow import OAuthFlow
 
 log = structlog.get_logger(__name__)
 
@@ -237,7 +237,7 @@ class McpSignIns:
         self, config: McpServerConfig, guard: EgressGuard, client: Mapping[str, Any] | None = None
     ) -> OAuthFlow:
         """Return the steps of sign-ins at a server."""
-        from gateway.tools.mcp.oauth_flow import OAuthFlow  # loads the SDK
+        from gateway.tools.mcp.sign_ins.oauth_flow import OAuthFlow  # loads the SDK
 
         redirect_uri = f"{self.base_url()}{CALLBACK_PATH}"
         return OAuthFlow(

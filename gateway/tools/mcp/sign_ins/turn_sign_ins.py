@@ -13,10 +13,10 @@ from gateway.store.accounts import mcp_sign_ins
 from gateway.store.accounts.mcp_sign_ins import SignInKey
 from gateway.tools.external_tools import tool_name
 from gateway.tools.mcp.server import Tokens
-from gateway.tools.mcp.sign_in_grant import SignInUnavailable
-from gateway.tools.mcp.sign_in_links import SignInLinks
-from gateway.tools.mcp.sign_in_tool import sign_in_tool
-from gateway.tools.mcp.sign_ins import SignInPlace
+from gateway.tools.mcp.sign_ins.grant import SignInUnavailable
+from gateway.tools.mcp.sign_ins.links import SignInLinks
+from gateway.tools.mcp.sign_ins.sign_in_tool import sign_in_tool
+from gateway.tools.mcp.sign_ins.stored_sign_ins import SignInPlace
 from gateway.tools.tool import Tool, ToolContext
 
 SOME_TOKEN = "used"  # noqa: S105 - a state, no token

@@ -9,8 +9,8 @@ from typing import Any
 from gateway.agents.port import PendingToolCall, ToolResult, ToolSpec
 from gateway.conversations.questions import SIGN_IN
 from gateway.tools.approval_rules import never_needs_approval
-from gateway.tools.mcp.sign_in_links import SCOPE, SIGNED_IN, SignInLinks
-from gateway.tools.mcp.sign_ins import SignInPlace
+from gateway.tools.mcp.sign_ins.links import SCOPE, SIGNED_IN, SignInLinks
+from gateway.tools.mcp.sign_ins.stored_sign_ins import SignInPlace
 from gateway.tools.tool import Tool, ToolContext, fixed
 
 Token = Callable[[], Awaitable[str | None]]

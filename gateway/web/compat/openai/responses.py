@@ -32,16 +32,16 @@ from gateway.web.compat.ask import (
     turn_events,
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, delete_part, until_client_calls
-from gateway.web.compat.openai_chat import (
+from gateway.web.compat.openai.chat import (
     CHECK_SECONDS,
     cancelled_when_gone,
     finish_reason,
     render_error,
 )
-from gateway.web.compat.openai_files import uploaded_files
-from gateway.web.compat.openai_items import ResponseEncoder, load_part, user_item, with_referenced
-from gateway.web.compat.openai_messages import LenientRequest
-from gateway.web.compat.openai_requests import (
+from gateway.web.compat.openai.files import uploaded_files
+from gateway.web.compat.openai.items import ResponseEncoder, load_part, user_item, with_referenced
+from gateway.web.compat.openai.messages import LenientRequest
+from gateway.web.compat.openai.requests import (
     InputTokensCreate,
     ResponseCreate,
     last_user_input,

@@ -34,7 +34,7 @@ from egress.urls import origin_of
 from gateway.records.tools.mcp_servers import McpServerConfig
 from gateway.sign_in.attempt import SignInAttempt
 from gateway.tools.mcp.server import CLIENT_NAME, CLIENT_VERSION
-from gateway.tools.mcp.sign_in_grant import GrantRefused, SignInGrant, SignInUnavailable
+from gateway.tools.mcp.sign_ins.grant import GrantRefused, SignInGrant, SignInUnavailable
 
 CLIENT_TITLE = "Dovecote"
 PROTOCOL_VERSION = "2025-06-18"

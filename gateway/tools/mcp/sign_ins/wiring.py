@@ -8,8 +8,8 @@ from delivery.deliveries.transactions import Transactions
 from egress.policy import EgressPolicy
 from gateway.infra.backing_services import BackingServices
 from gateway.records.records import Records
-from gateway.tools.mcp.sign_in_links import PURPOSE, SignInLinks
-from gateway.tools.mcp.sign_ins import McpSignIns
+from gateway.tools.mcp.sign_ins.links import PURPOSE, SignInLinks
+from gateway.tools.mcp.sign_ins.stored_sign_ins import McpSignIns
 
 
 def open_sign_in_links(backing: BackingServices, transactions: Transactions, records: Records) -> SignInLinks:

@@ -34,8 +34,8 @@ from gateway.store.accounts.records import Record
 from gateway.store.turns import approvals
 from gateway.store.turns.approvals import Approval
 from gateway.tools.mcp.server import load_client
-from gateway.tools.mcp.sign_in_grant import GrantRefused, SignInUnavailable
-from gateway.tools.mcp.sign_ins import AUDIT_SIGN_IN, McpSignIns, record_in_audit
+from gateway.tools.mcp.sign_ins.grant import GrantRefused, SignInUnavailable
+from gateway.tools.mcp.sign_ins.stored_sign_ins import AUDIT_SIGN_IN, McpSignIns, record_in_audit
 
 log = structlog.get_logger(__name__)
 
@@ -161,7 +161,7 @@ class SignInLinks:
 
     async def _exchange(self, found: OpenSignIn, verifier: str, answer: Mapping[str, str]) -> None:
         await load_client()
-        from gateway.tools.mcp.oauth_flow import AuthorizationCode  # not before: it imports the SDK
+        from gateway.tools.mcp.sign_ins.oauth_flow import AuthorizationCode  # not before: it imports the SDK
 
         client = await self.sign_ins.registered_client(found.agent.id, found.server)
         flow = self.sign_ins.flow(found.config, self.records.guard_of(found.agent), client)

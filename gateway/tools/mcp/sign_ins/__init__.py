@@ -1,0 +1,1 @@
+"""The sign-ins of people at MCP servers: links, tokens, and the tool that asks for one."""
