@@ -6,7 +6,10 @@ Only the styles below leave this module as escape sequences; text passes through
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+from wcwidth import width as width_of
+from wcwidth import wrap
 
 from channels.commonmark.markup import (
     Block,
@@ -42,17 +45,27 @@ _FENCE_LINE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _CONTINUES_BLOCK = re.compile(r"[ \t>]|[-*+] |\d{1,9}[.)] ")
 """The start of a line that may continue a list or a quote after a blank line."""
 
+_FEWEST_COLUMNS = 12
+"""The least space in which words are wrapped; in less of it the terminal breaks the lines."""
 
-def render_markdown(text: str) -> str:
-    """Return a text with its Markdown shown by styles and signs; it ends with a line end unless empty."""
-    lines = _blocks(parse(clean(text)))
+
+def render_markdown(text: str, *, columns: int | None = None) -> str:
+    """Return a text with its Markdown shown by styles and signs; it ends with a line end unless empty.
+
+    With `columns` its prose is wrapped between words, but no code, no table and no word that is longer.
+    """
+    lines = _blocks(parse(clean(text)), columns)
     return "".join(f"{line}\n" for line in lines)
 
 
 class MarkdownStream:
-    """Renders a text that arrives in pieces, block by block as soon as a block is complete."""
+    """Renders a text that arrives in pieces, block by block as soon as a block is complete.
 
-    def __init__(self) -> None:
+    `columns` returns the present width of the terminal.
+    """
+
+    def __init__(self, columns: Callable[[], int] | None = None) -> None:
+        self._columns = columns
         self._lines: list[str] = []
         self._partial = ""
         self._fence = ""
@@ -90,7 +103,8 @@ class MarkdownStream:
 
     def _render(self) -> str:
         lines, self._lines = self._lines, []
-        rendered = render_markdown("\n".join(lines))
+        columns = self._columns() if self._columns is not None else None
+        rendered = render_markdown("\n".join(lines), columns=columns)
         between = "\n" if rendered and self._shown else ""
         self._shown = self._shown or bool(rendered)
         return between + rendered
@@ -101,27 +115,27 @@ def _styled(style: str, text: str) -> str:
     return f"{begin}{text}{end}" if text else ""
 
 
-def _blocks(blocks: Sequence[Block]) -> list[str]:
+def _blocks(blocks: Sequence[Block], columns: int | None) -> list[str]:
     lines: list[str] = []
     for number, block in enumerate(blocks):
         if number and (block.gap or isinstance(block, Fence | Table | Heading)):
             lines.append("")
-        lines.extend(_block(block))
+        lines.extend(_block(block, columns))
     return lines
 
 
-def _block(block: Block) -> list[str]:
+def _block(block: Block, columns: int | None) -> list[str]:
     match block:
         case Heading():
-            lines = [_styled("heading", line) for line in _inlines(block.children).split("\n")]
+            lines = [_styled("heading", line) for line in _prose(block.children, columns)]
         case Paragraph():
-            lines = _inlines(block.children).split("\n")
+            lines = _prose(block.children, columns)
         case Fence():
             lines = [f"    {line}" for line in block.text.split("\n")]
         case Quote():
-            lines = [f"│ {line}" for line in _blocks(block.children)]
+            lines = [f"│ {line}" for line in _blocks(block.children, _less(columns, 2))]
         case ListBlock():
-            lines = _list(block)
+            lines = _list(block, columns)
         case ThematicBreak():
             lines = ["─" * 20]
         case Table():
@@ -129,13 +143,30 @@ def _block(block: Block) -> list[str]:
     return lines
 
 
-def _list(block: ListBlock) -> list[str]:
+def _prose(children: Iterable[Inline], columns: int | None) -> list[str]:
+    lines = _inlines(children).split("\n")
+    if columns is None or columns < _FEWEST_COLUMNS:
+        return lines
+    return [part for line in lines for part in _wrapped(line, columns)]
+
+
+def _wrapped(line: str, columns: int) -> list[str]:
+    if width_of(line) <= columns:
+        return [line]
+    return wrap(line, columns, break_long_words=False, break_on_hyphens=False)
+
+
+def _less(columns: int | None, used: int) -> int | None:
+    return None if columns is None else columns - used
+
+
+def _list(block: ListBlock, columns: int | None) -> list[str]:
     lines: list[str] = []
     for number, item in enumerate(block.items):
         if number and block.loose:
             lines.append("")
         mark = "• " if block.start is None else f"{block.start + number}. "
-        inner = _blocks(item) or [""]
+        inner = _blocks(item, _less(columns, len(mark))) or [""]
         task = _TASK.match(inner[0])
         if task is not None:
             mark, inner[0] = ("☐ " if task[1] == " " else "☑ "), inner[0][task.end() :]
@@ -149,9 +180,13 @@ def _table(text: str) -> list[str]:
     head, _marks, *rows = [_cells(line) for line in text.split("\n")]
     columns = len(head)
     grid = [[*row, *[""] * columns][:columns] for row in (head, *rows)]
-    widths = [max(len(row[column]) for row in grid) for column in range(columns)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in grid]
+    widths = [max(width_of(row[column]) for row in grid) for column in range(columns)]
+    lines = ["  ".join(map(_padded, row, widths)) for row in grid]
     return [_styled("strong", lines[0].rstrip()), *(line.rstrip() for line in lines[1:])]
+
+
+def _padded(cell: str, width: int) -> str:
+    return cell + " " * (width - width_of(cell))
 
 
 def _cells(line: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import sys
 from collections import deque
@@ -54,7 +55,7 @@ class TerminalSession:
         self._agent = agent
         self._once = once
         self._inputs: asyncio.Queue[SessionInput] = asyncio.Queue()
-        self._transcript = Transcript(markdown=markdown)
+        self._transcript = Transcript(markdown=markdown, columns=_terminal_columns)
         self._turns: dict[str, str | None] = {}
         self._cancelled: set[str] = set()
         self._early_events: list[Frame] = []
@@ -296,3 +297,7 @@ def on_interrupt(action: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+
+
+def _terminal_columns() -> int:
+    return shutil.get_terminal_size().columns

@@ -20,12 +20,13 @@ ENDS = frozenset({"turn.completed", "turn.failed", "turn.cancelled"})
 class Transcript:
     """Renders events; tracks how much of the current message was already written.
 
-    With `markdown` the texts of agents are rendered by blocks, otherwise they are written as they are.
+    With `markdown` the texts of agents are rendered by blocks, wrapped to the `columns` that there are then.
+    Otherwise they are written as they are.
     """
 
-    def __init__(self, *, markdown: bool = False) -> None:
+    def __init__(self, *, markdown: bool = False, columns: Callable[[], int] | None = None) -> None:
         self._streamed = ""
-        self._markdown = _markdown_stream() if markdown else None
+        self._markdown = _markdown_stream(columns) if markdown else None
         self._renderers: dict[str, Callable[[Mapping[str, Any]], str]] = {
             "message.delta": self._delta,
             "message.completed": self._completed,
@@ -137,10 +138,10 @@ def _render_question(about: Mapping[str, Any]) -> str:
     return "\n".join([f"? {about.get('approval')} asks: {about.get('question')}", *choices, *fields, *form])
 
 
-def _markdown_stream() -> MarkdownStream:
+def _markdown_stream(columns: Callable[[], int] | None) -> MarkdownStream:
     from gateway.cli.terminal.markdown import MarkdownStream
 
-    return MarkdownStream()
+    return MarkdownStream(columns)
 
 
 def render_files(about: Mapping[str, Any]) -> str:

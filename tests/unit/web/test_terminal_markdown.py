@@ -58,6 +58,49 @@ def test_markdown_is_shown_by_signs(text: str, lines: str) -> None:
     assert shown(text) == lines
 
 
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("several words that need more than one line", "several words that\nneed more than one\nline\n"),
+        ("- several words that need lines", "• several words that\n  need lines\n"),
+        ("> several words that need lines", "│ several words that\n│ need lines\n"),
+        ("> 1. several words that need lines", "│ 1. several words\n│    that need lines\n"),
+        ("see https://example.com/a-long-address/ now", "see\nhttps://example.com/a-long-address/\nnow\n"),
+        ("```\ncode is never wrapped, whatever it is\n```", "    code is never wrapped, whatever it is\n"),
+        ("日本語の文章 日本語の文章 語", "日本語の文章\n日本語の文章 語\n"),
+        ("| a | b |\n|---|---|\n| 日本 | c |\n| de | f |", "a     b\n日本  c\nde    f\n"),
+    ],
+)
+def test_prose_is_wrapped_between_words(text: str, lines: str) -> None:
+    """A terminal would break it in mid-word; code, addresses and tables stay whole for the clipboard."""
+    assert STYLE.sub("", render_markdown(text, columns=20)) == lines
+
+
+def test_a_style_goes_on_in_the_next_line() -> None:
+    """The sign of a quote between the lines does not have it."""
+    assert render_markdown("> **bold words over two lines**", columns=20).splitlines() == [
+        "│ \x1b[1mbold words over\x1b[0m",
+        "│ \x1b[1mtwo lines\x1b[22m",
+    ]
+
+
+@given(TEXTS, st.integers(1, 40))
+def test_wrapping_changes_spaces_alone(text: str, columns: int) -> None:
+    """Every word of the text is there, in its order."""
+    signs = re.compile(r"[│\s]+")
+    wrapped = STYLE.sub("", render_markdown(text, columns=columns))
+    assert signs.sub(" ", wrapped).split() == signs.sub(" ", shown(text)).split()
+
+
+def test_the_width_is_that_of_the_moment() -> None:
+    """A terminal that becomes wider has longer lines from then on."""
+    widths = iter([20, 80])
+    stream = MarkdownStream(lambda: next(widths))
+    long = "several words that need more than one line"
+    shown = stream.feed(f"{long}\n\n{long}\n\nend") + stream.flush()
+    assert shown.count("\n") == 3 + 1 + 1 + 2
+
+
 def test_strong_text_is_bold() -> None:
     """Styles begin and end around their text."""
     assert render_markdown("a **b**") == "a \x1b[1mb\x1b[22m\n"
