@@ -45,14 +45,14 @@ else
   echo "[started again with its sandbox]"
 fi
 printf '%s %s %s' "$run" "$port" "$by" >"$d/run.new" && mv -f "$d/run.new" "$d/run"
-ends=0
+ends=0 code=0
 [ "$port" = 0 ] || {
   until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 0.2; done
   : >"$d/ready"
 } &
 set -- 1 2 5 15 60
 while :; do
-  tell running "$ends" 0 0
+  tell running "$ends" "$code" 0
   begun=$SECONDS
   bash -c "$command" </dev/null
   code=$?
