@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,9 +25,10 @@ from gateway.conversations.notices import post_notice
 from gateway.environments.environment import Environment
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files import media_types
-from gateway.files.file_store import FileStore
-from gateway.files.storage_quota import StorageFull
-from gateway.files.transcription import NotTranscribed, Transcriber
+from gateway.files.attachment_words import NO_WORKSPACE, AttachmentWords
+from gateway.files.storage.file_store import FileStore
+from gateway.files.storage.storage_quota import StorageFull
+from gateway.files.transcription import Transcriber
 from gateway.store.conversations import files as store
 from gateway.store.conversations import messages
 from gateway.store.conversations.files import FileRow, FileState
@@ -93,7 +93,7 @@ class AttachmentFetcher:
         self._find = find
         self._settings = settings
         self._checkpoint = checkpoint
-        self._transcriber = transcriber
+        self._words = AttachmentWords(transactions, file_store, transcriber)
         self._reserved_paths: set[tuple[str, str]] = set()
 
     async def fetch(
@@ -114,11 +114,12 @@ class AttachmentFetcher:
         self, turn: Turn, environment: Environment, approval: Approval
     ) -> FetchedAttachments:
         """Fetch the files of an answer: those that are shown to the model as images need no workspace."""
+        attached = approval.files or ()
         rows = [
             await self._receive_one(
                 turn, environment, f"{approval.id} {place}", attachment, in_inbox=not _is_shown(attachment)
             )
-            for place, attachment in enumerate(approval.files or ())
+            for place, attachment in enumerate(attached)
         ]
         origin = f" of {approval.id}"
         lines = [
@@ -127,7 +128,8 @@ class AttachmentFetcher:
             else render_line(row)
             for row in rows
         ]
-        return FetchedAttachments(lines=tuple(lines), images=await self._images(rows, origin))
+        words = await self._words.lines(turn, rows, attached)
+        return FetchedAttachments(lines=(*lines, *words), images=await self._images(rows, origin))
 
     async def _of_messages(self, turn: Turn, environment: Environment) -> FetchedAttachments:
         async with self._transactions.database.read() as connection:
@@ -143,38 +145,11 @@ class AttachmentFetcher:
         if not rows and not notes:
             return FetchedAttachments()
         images = await self._images(rows)
-        spoken = [
-            await self._words_of(turn, row, str(given.get("type", "")))
-            for row, given in zip(rows, attached, strict=True)
-        ]
+        words = await self._words.lines(turn, rows, attached)
         return FetchedAttachments(
-            lines=(*map(render_line, rows), *filter(None, spoken), *(f"[{note}]" for note in notes.values())),
+            lines=(*map(render_line, rows), *words, *(f"[{note}]" for note in notes.values())),
             images=images,
         )
-
-    async def _words_of(self, turn: Turn, row: FileRow, given_type: str) -> str:
-        """Return the line with what a voice message says; people get a notice once if it has no text."""
-        is_audio = self._transcriber is not None and any(
-            map(self._transcriber.accepts, (row.type, given_type))
-        )
-        if self._transcriber is None or not is_audio or row.state is not FileState.RECEIVED or not row.sha256:
-            return ""
-        try:
-            content = await self._file_store.read_blob(row.sha256) or b""
-            text = await self._transcriber.transcribe(row.name, content, digest=row.sha256)
-        except (NotTranscribed, DeliveryError, DatabaseUnavailable, OSError) as error:
-            log.warning("files.not_transcribed", file=row.id, error=str(error))
-            await self._report_untranscribed(turn, row, str(error))
-            return f"[the voice message {row.path or row.name} could not be transcribed: {error}]"
-        return f"[what the voice message {row.path or row.name} says: {json.dumps(text, ensure_ascii=False)}]"
-
-    async def _report_untranscribed(self, turn: Turn, row: FileRow, reason: str) -> None:
-        message = f"msg_{row.id.removeprefix('fil_')}"
-        async with self._transactions.begin("file.arrive") as tx:
-            if await messages.get_by_id(tx.connection, message) is None:
-                text = f"I could not understand the voice message: {as_sentence(reason)}"
-                text += " I continue with the file."
-                await post_notice(tx, turn.conversation, text, turn=turn.id, message=message)
 
     async def _receive_one(
         self,
@@ -252,7 +227,7 @@ class AttachmentFetcher:
             kind = media_types.detect_media_type(content[:65536], row.name)
             digest = await self._file_store.write_blob(turn.account, content)
             self._checkpoint("file.fetched")
-            path = await self._write_to_inbox(environment, row, kind, content)
+            await self._write_to_inbox(environment, row, kind, content)
         except (NotFetched, StorageFull, DeliveryError, OSError) as error:
             await self._record_failure(turn, row, str(error), is_reported=not attachment.get("earlier"))
             return
@@ -264,23 +239,22 @@ class AttachmentFetcher:
                 tx.connection,
                 row.id,
                 state=FileState.RECEIVED,
-                path=path,
+                path=row.path,
                 content=(kind, len(content), digest),
             )
 
     async def _write_to_inbox(
         self, environment: Environment, row: FileRow, media_type: str, content: bytes
-    ) -> str:
-        """Write a file to the inbox and return its path; images need none. Raises NotFetched."""
+    ) -> None:
+        """Write a file to its path in the inbox, unless it is of use without one. Raises NotFetched."""
         if not row.path:
-            if media_type in media_types.IMAGES:
-                return ""
-            raise NotFetched("there is no workspace to write it to")
+            if self._words.needs_workspace(media_type, row.type, len(content)):
+                raise NotFetched(NO_WORKSPACE)
+            return
         try:
             await (await self._environment_resolver.sandbox(environment)).write(row.path, content)
         except (SandboxError, UnsafePath, OSError) as error:
             raise NotFetched(f"it could not be written to the workspace: {error}") from None
-        return row.path
 
     async def _record_failure(self, turn: Turn, row: FileRow, reason: str, *, is_reported: bool) -> None:
         """Record that a file could not be fetched and post a notice if that is due, in one transaction."""
@@ -300,8 +274,8 @@ class AttachmentFetcher:
             raise NotFetched(
                 f"it has {media_types.render_size(row.size)}; the limit is {media_types.render_size(most)}"
             )
-        if not row.path and not str(attachment.get("type", "")).startswith("image/"):
-            raise NotFetched("there is no workspace to write it to")
+        if not row.path and not self._words.may_need_no_workspace(row.type, row.size):
+            raise NotFetched(NO_WORKSPACE)
         if attachment.get("id"):
             return await self._read_upload(turn, str(attachment["id"]))
         if not attachment.get("ref") or not attachment.get("channel"):
@@ -377,7 +351,8 @@ def render_line(row: FileRow) -> str:
         return f"[attachment {row.name} is not here: {row.caption or 'it could not be fetched'}]"
     size = f"{media_types.render_size(row.size)}, {row.type}"
     if not row.path:
-        return f"[attached image: {row.name}, {size}; there is no workspace for it]"
+        kind = "attached image" if row.type in media_types.IMAGES else "attached"
+        return f"[{kind}: {row.name}, {size}; there is no workspace for it]"
     large = row.type in media_types.IMAGES and row.size > MAX_IMAGE_BYTES
     return f"[attached: {row.path}, {size}{'; too large to be passed to the model' if large else ''}]"
 

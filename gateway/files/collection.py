@@ -25,9 +25,9 @@ from gateway.environments.environment import Environment
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files import media_types, workspace_outbox
 from gateway.files.collection_notices import render_delayed, render_rejected
-from gateway.files.file_store import FileStore
 from gateway.files.signed_links import SignedLinks
-from gateway.files.storage_quota import StorageFull
+from gateway.files.storage.file_store import FileStore
+from gateway.files.storage.storage_quota import StorageFull
 from gateway.files.turn_trees import TurnTrees
 from gateway.files.workspace_outbox import FileTooLarge, OutboxFile, OutboxLocation
 from gateway.store.conversations import files as store

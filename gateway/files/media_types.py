@@ -94,6 +94,11 @@ def detect_media_type(content: bytes, name: str) -> str:
     return "text/plain" if kind == SVG else kind
 
 
+def is_text(media_type: str) -> bool:
+    """Return whether a detected type is one of texts, which are UTF-8."""
+    return media_type.startswith("text/") or media_type == _TEXTS[".json"]
+
+
 def is_image(content: bytes, stated_type: str) -> bool:
     """Return whether content can be the image that its sender claims.
 

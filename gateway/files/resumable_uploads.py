@@ -14,7 +14,7 @@ from hashlib import sha256
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from delivery.events.event import new_id
-from gateway.files.file_store import UPLOAD_TIME, FileStore
+from gateway.files.storage.file_store import UPLOAD_TIME, FileStore
 from gateway.store.conversations import uploads as store
 from gateway.store.conversations.files import FileRow, FileState
 

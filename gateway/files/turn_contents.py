@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from delivery.events.event import rfc3339
 from gateway.conversations.text_change import TextChange, render_diff
-from gateway.files.file_store import FileStore
+from gateway.files.storage.file_store import FileStore
 from gateway.files.turn_trees import ADDED, DELETED, TreeFile, TreeOwner, TurnTrees
 from gateway.store.turns.turns import Turn
 from sandbox.paths import file_time

@@ -27,8 +27,8 @@ from delivery.errors import DeliveryError
 from delivery.events.event import new_id, rfc3339
 from gateway.environments.environment import Environment
 from gateway.environments.workspaces import Workspaces
-from gateway.files.file_store import FileStore
-from gateway.files.storage_quota import StorageFull
+from gateway.files.storage.file_store import FileStore
+from gateway.files.storage.storage_quota import StorageFull
 from gateway.store.conversations import files as store
 from gateway.store.conversations.files import FileRow, FileState
 from gateway.store.turns.turns import Turn

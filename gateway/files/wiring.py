@@ -18,13 +18,13 @@ from delivery.deliveries.transactions import Transactions
 from gateway.config.file_settings import FileSettings, SpeechSettings
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.files.attachments import AttachmentFetcher
-from gateway.files.blob_store import BlobStore, DirectoryBlobStore
 from gateway.files.collection import FileCollector
-from gateway.files.file_store import FileStore
-from gateway.files.nats_blob_store import NatsBlobStore
 from gateway.files.signed_links import PURPOSE, SignedLinks
 from gateway.files.speech import NotSpoken, Speaker
-from gateway.files.storage_quota import StorageQuota, count_usage, read_limit
+from gateway.files.storage.blob_store import BlobStore, DirectoryBlobStore
+from gateway.files.storage.file_store import FileStore
+from gateway.files.storage.nats_blob_store import NatsBlobStore
+from gateway.files.storage.storage_quota import StorageQuota, count_usage, read_limit
 from gateway.files.transcription import Transcriber
 from gateway.files.turn_trees import TurnTrees
 from gateway.infra.backing_services import BackingServices

@@ -10,7 +10,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Database
 from delivery.events.event import new_id
 from gateway.accounts.account_reader import AccountCache, AccountReader
-from gateway.files.storage_quota import StorageQuota
+from gateway.files.storage.storage_quota import StorageQuota
 from gateway.infra.backing_services import BackingServices
 from gateway.memory.prompt import render_notes
 from gateway.memory.search_words import index_text, search_words

@@ -41,7 +41,7 @@ ALLOWED = {
     "gateway/cli/acp/peer.py Queue": "the messages of one editor's connection",
     "gateway/cli/terminal/session.py Queue": "the inputs of one person's terminal",
     "gateway/environments/credential_headers.py Lock": "the access token of one credential",
-    "gateway/files/storage_quota.py Lock": "the count of one account's bytes",
+    "gateway/files/storage/storage_quota.py Lock": "the count of one account's bytes",
     "gateway/infra/callback_sockets.py Semaphore": "the connections of one sandbox",
     "gateway/infra/egress_sockets.py Semaphore": "the connections of one sandbox",
     "gateway/ingress/open_channels.py Lock": "the configuration of one channel",

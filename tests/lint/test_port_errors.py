@@ -16,7 +16,7 @@ PORTS = frozenset(
         "channels/inbox/polling.py",
         "delivery/chat/shared_rate_limit.py",
         "gateway/agents/clients/reply.py",
-        "gateway/files/blob_store.py",
+        "gateway/files/storage/blob_store.py",
         "gateway/tools/hooks/answer.py",
         "gateway/tools/mcp/server.py",
         "sandbox/lifecycle/locks.py",

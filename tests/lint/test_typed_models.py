@@ -12,7 +12,7 @@ NOT_WRITTEN_BY_PEOPLE = {
     "gateway/tools/hooks/answer.py": "questions to hooks, and answers without numbers",
     "gateway/web/compat/a2a/requests.py": "a protocol of others, whose clients are read with tolerance",
     "gateway/web/compat/mcp.py": "a protocol of others, whose clients are read with tolerance",
-    "gateway/web/compat/openai/messages.py": "a protocol of others, whose clients are read with tolerance",
+    "gateway/web/compat/openai_messages.py": "a protocol of others, whose clients are read with tolerance",
     "gateway/web/http/problems.py": "answers of the gateway",
     "gateway/web/http/route.py": "answers of the gateway",
     "gateway/web/stream/frames.py": "frames of clients, whose types are strict",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.files.storage_quota import StorageFull
+from gateway.files.storage.storage_quota import StorageFull
 from gateway.memory.memories import (
     MAX_TEXT,
     MemoryChanged,

@@ -24,7 +24,7 @@ from gateway.conversations.submissions.submission import (
     UnknownTarget,
     WrongAgent,
 )
-from gateway.files.storage_quota import MESSAGE_BYTES
+from gateway.files.storage.storage_quota import MESSAGE_BYTES
 from gateway.records.fields import Whsec
 from gateway.schedules.triggers import (
     MAX_TEMPLATE,

@@ -15,7 +15,7 @@ from delivery.deliveries import queries
 from delivery.events.event import new_id
 from gateway.conversations.submissions import submission as submissions
 from gateway.conversations.submissions.submission import Submission, Submitted
-from gateway.files.storage_quota import MESSAGE_BYTES
+from gateway.files.storage.storage_quota import MESSAGE_BYTES
 from gateway.records import webhooks
 from gateway.records.fields import HookUrl, Name, Whsec
 from gateway.store.job_state import JobState

@@ -35,8 +35,8 @@ from gateway.web.compat.client_calls import (
     cancel_abandoned,
     until_client_calls,
 )
-from gateway.web.compat.openai.messages import InputMessage
-from gateway.web.compat.openai.requests import (
+from gateway.web.compat.openai_messages import InputMessage
+from gateway.web.compat.openai_requests import (
     last_tool_results,
     last_user_input,
     last_user_messages,

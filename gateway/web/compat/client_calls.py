@@ -22,9 +22,9 @@ from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 from gateway.web.api import turns
 from gateway.web.compat import openai_ids
-from gateway.web.compat.openai.messages import InputMessage
-from gateway.web.compat.openai.parts import PartFiles, check_file_count, placed_parts, read_files, save_files
-from gateway.web.compat.openai.requests import UserInput
+from gateway.web.compat.openai_messages import InputMessage
+from gateway.web.compat.openai_parts import PartFiles, check_file_count, placed_parts, read_files, save_files
+from gateway.web.compat.openai_requests import UserInput
 from gateway.web.http.problems import HttpProblem, invalid_field
 from gateway.web.http.route import ApiCall
 from gateway.web.stream.turn_events import ClientToolCalled, TurnEvent

@@ -12,7 +12,7 @@ from pydantic import Field, StrictStr, model_validator
 
 from delivery.database.clock import utc_now
 from gateway.files import media_types
-from gateway.files.storage_quota import StorageFull
+from gateway.files.storage.storage_quota import StorageFull
 from gateway.services import Services
 from gateway.store.conversations import files as store
 from gateway.store.conversations.files import FileRow

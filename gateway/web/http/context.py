@@ -21,7 +21,7 @@ from gateway.accounts.stream_tickets import StreamTickets
 from gateway.accounts.vault import Secret
 from gateway.environments.quotas import WorkspaceQuotas
 from gateway.environments.workspaces import Workspaces
-from gateway.files.storage_quota import StorageQuota
+from gateway.files.storage.storage_quota import StorageQuota
 from gateway.infra.replica_presence import ReplicaPresence
 from gateway.observability.readiness import Health
 from gateway.records.records import Records

@@ -20,7 +20,7 @@ from delivery.database.engine import (
 )
 from delivery.exhaustion import EXHAUSTED, exhausted_resource
 from gateway.accounts.vault import DecryptionFailed
-from gateway.files.storage_quota import StorageFull
+from gateway.files.storage.storage_quota import StorageFull
 from gateway.records.errors import (
     InUse,
     InvalidRecord,

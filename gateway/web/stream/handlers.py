@@ -17,7 +17,7 @@ from gateway.conversations.approvals import AlreadyDecided, ApprovalNotFound
 from gateway.conversations.questions import InvalidAnswer
 from gateway.conversations.submissions import submission as submissions
 from gateway.conversations.submissions.submission import Submission
-from gateway.files.storage_quota import MESSAGE_BYTES, StorageFull
+from gateway.files.storage.storage_quota import MESSAGE_BYTES, StorageFull
 from gateway.ingress.commands.chat_commands import parse
 from gateway.services import Services
 from gateway.store.conversations import conversations

@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 
 from delivery.broker.connection import connect
-from gateway.files.blob_store import CHUNK_BYTES, BlobNotFound, BlobStore, DirectoryBlobStore, read_all
-from gateway.files.nats_blob_store import NatsBlobStore
+from gateway.files.storage.blob_store import (
+    CHUNK_BYTES,
+    BlobNotFound,
+    BlobStore,
+    DirectoryBlobStore,
+    read_all,
+)
+from gateway.files.storage.nats_blob_store import NatsBlobStore
 from nats_servers import nats_server
 
 

@@ -11,8 +11,8 @@ from delivery.database.engine import Database
 from delivery.errors import BrokerUnreachable
 from delivery.events import outbox
 from delivery.events.event import new_id
-from gateway.files.blob_store import DirectoryBlobStore
-from gateway.files.file_store import FileStore
+from gateway.files.storage.blob_store import DirectoryBlobStore
+from gateway.files.storage.file_store import FileStore
 from gateway.store.accounts import accounts, deletion
 from gateway.store.accounts.accounts import Account
 from gateway.store.conversations import conversations, uploads

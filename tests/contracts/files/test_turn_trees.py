@@ -14,9 +14,9 @@ import pytest
 from delivery.database.engine import Database
 from gateway.environments.environment import Environment
 from gateway.environments.workspaces import Workspaces, directory_workspaces
-from gateway.files.blob_store import DirectoryBlobStore
-from gateway.files.file_store import FileStore
-from gateway.files.storage_quota import StorageQuota
+from gateway.files.storage.blob_store import DirectoryBlobStore
+from gateway.files.storage.file_store import FileStore
+from gateway.files.storage.storage_quota import StorageQuota
 from gateway.files.turn_trees import TurnTrees
 from gateway.observability.metrics import Metrics
 from gateway.store.conversations import files as store

@@ -17,7 +17,7 @@ from gateway.agents.port import Agent, AgentEvent, Finished, PendingToolCall, To
 from gateway.conversations.approvals import request
 from gateway.conversations.submissions.conversation_lookup import create_conversation
 from gateway.environments.fingerprint import fingerprint
-from gateway.files.storage_quota import StorageFull
+from gateway.files.storage.storage_quota import StorageFull
 from gateway.memory.memories import (
     Memories,
     NewMemory,

@@ -212,20 +212,28 @@ async def test_a_too_large_file_is_reported_to_the_person_and_the_agent(files_ga
     assert status.body["state"] == "completed"
 
 
-async def test_without_a_workspace_only_pictures_are_of_use(files_gateway: FilesGateway) -> None:
-    """An agent without a workspace gets pictures; what cannot be stored is reported, and nothing is swept."""
+async def test_without_a_workspace_pictures_and_texts_are_of_use(files_gateway: FilesGateway) -> None:
+    """Such an agent gets pictures and what texts say; what cannot be stored is reported, nothing is swept."""
     made = await files_gateway.mine.call("POST", "/accounts/me/agents", {"name": "bare", "config": {}})
     assert made.status == 201, made.body
-    attached = [inline("cat.png", PNG), inline("a.csv", b"1,2")]
+    texts = [inline("a.csv", b'1,"2"\n'), inline("b.txt", b"b" * 40_000), inline("c.txt", b"c" * 40_000)]
+    refused = [inline("d.txt", b"d" * 70_000), inline("e.zip", b"PK\x03\x04")]
+    attached = [inline("cat.png", PNG), *texts, *refused]
     body = {"input": "look", "conversation": "bare", "attachments": attached}
     taken = await files_gateway.mine.call("POST", "/agents/bare/turns", body)
     async with asyncio.timeout(30):
         while not await files_gateway.events_of_kind(taken.body["conversationId"], "turn.completed"):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
-    notice, said = await files_gateway.events_of_kind(taken.body["conversationId"], "message.completed")
-    assert "`a.csv`: there is no workspace" in notice["text"]
+    *notices, said = await files_gateway.events_of_kind(taken.body["conversationId"], "message.completed")
+    reasons = [notice["text"].partition(": there is no workspace")[0] for notice in notices]
+    assert reasons == ["I could not receive `d.txt`", "I could not receive `e.zip`"]
+    assert notices[0]["text"].endswith("the agent gets images, and texts of up to 64 kB.")
     assert "[attached image: cat.png, 16 bytes, image/png; there is no workspace" in said["text"]
-    assert "[attachment a.csv is not here: there is no workspace" in said["text"]
+    assert "[attached: a.csv, 6 bytes, text/csv; there is no workspace for it]" in said["text"]
+    assert r'[the text of a.csv: "1,\"2\"\n"]' in said["text"]
+    assert f'[the text of b.txt: "{"b" * 40_000}"]' in said["text"]
+    assert "[the text of c.txt is not here: the texts before it fill the message]" in said["text"]
+    assert "[attachment e.zip is not here: there is no workspace to write it to; " in said["text"]
 
 
 async def test_a_socket_sends_attachments(files_gateway: FilesGateway) -> None:

@@ -119,6 +119,20 @@ async def test_a_voice_message_reaches_the_model_as_text(tmp_path: Path) -> None
         assert len([text for text in notices if "I could not understand the voice message" in text]) == 1
 
 
+async def test_a_voice_message_needs_no_workspace(tmp_path: Path) -> None:
+    """The words are what the agent needs; if there are none, nothing is left of the message."""
+    async with open_talk(tmp_path / "data") as talk:
+        change = {"config": {"workspaces": []}}
+        async with talk.session.patch("/accounts/me/agents/default", json=change) as answer:
+            assert answer.status == 200, await answer.text()
+        said = await talk.ask("listen", attachments=[_voice("good morning")])
+        assert '[what the voice message voice.ogg says: "good morning"]' in said
+        assert "audio/ogg; there is no workspace for it]" in said
+        await talk.ask("and now", attachments=[_voice("mumble")])
+        notices = [one["data"]["text"] for one in await talk.events() if one["data"].get("role") == "notice"]
+        assert [text for text in notices if text.endswith("exit code 1. I continue without it.")] == notices
+
+
 def _voice(words: str) -> dict[str, str]:
     """Return a sound with these words as an attachment."""
     content = base64.b64encode(b"OggS" + bytes(9) + words.encode()).decode()

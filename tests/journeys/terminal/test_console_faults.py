@@ -120,7 +120,7 @@ INSIDE_ITS_LINE = """() => {
   const shown = [state, ...(line?.querySelectorAll("button") ?? [])];
   return shown.length === 2 && shown.every((one) => one.getBoundingClientRect().right <= end);
 }"""
-"""Looks at once: the page draws the line anew with each attempt to connect."""
+"""One step: the page renders the line again with each attempt to connect."""
 
 
 @pytest.mark.parametrize("width", [320, 390])

@@ -29,11 +29,11 @@ from gateway.environments.agent_files import AgentFiles
 from gateway.environments.resolver import EnvironmentResolver
 from gateway.environments.workspaces import directory_workspaces
 from gateway.files.attachments import AttachmentFetcher
-from gateway.files.blob_store import DirectoryBlobStore
 from gateway.files.collection import FileCollector
-from gateway.files.file_store import FileStore
 from gateway.files.signed_links import SignedLinks
-from gateway.files.storage_quota import StorageQuota
+from gateway.files.storage.blob_store import DirectoryBlobStore
+from gateway.files.storage.file_store import FileStore
+from gateway.files.storage.storage_quota import StorageQuota
 from gateway.files.turn_trees import TurnTrees
 from gateway.jobs.jobs import Jobs
 from gateway.jobs.settlement import JobSettlement

@@ -17,8 +17,8 @@ from delivery.database.engine import Database
 from delivery.events.event import Event, EventType
 from gateway.accounts.api_keys import Principal
 from gateway.environments.workspaces import Workspaces
-from gateway.files.blob_store import BlobStore
-from gateway.files.file_store import FileStore
+from gateway.files.storage.blob_store import BlobStore
+from gateway.files.storage.file_store import FileStore
 from gateway.maintenance.deletion import ConversationDeletion
 from gateway.maintenance.workspace_sync import WorkspaceSyncLoop
 from gateway.observability.gauges import ProcessGauges, QueueGauges

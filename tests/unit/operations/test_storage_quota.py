@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.files.storage_quota import (
+from gateway.files.storage.storage_quota import (
     COUNT_TIME_FACTOR,
     FILE_BYTES,
     RECOUNT_SECONDS,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gateway.agents.client_history import ANSWER_FIRST, MAX_HISTORY, MAX_SHORTENED
 from gateway.agents.clients import messages as stored
-from gateway.web.compat.openai.messages import InputMessage
-from gateway.web.compat.openai.requests import last_user_input, read_history
+from gateway.web.compat.openai_messages import InputMessage
+from gateway.web.compat.openai_requests import last_user_input, read_history
 
 NOW = {"role": "user", "content": "now"}
 

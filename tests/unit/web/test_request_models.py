@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from gateway.records.input_problems import to_problems
 from gateway.web.compat.agui.requests import RunAgentInput
-from gateway.web.compat.openai.requests import ChatCompletionCreate
+from gateway.web.compat.openai_requests import ChatCompletionCreate
 from gateway.web.routes import ROUTES
 from gateway.web.stream.frames import InvalidFrame, ProtocolError, parse
 

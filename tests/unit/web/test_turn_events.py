@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from delivery.events.event import Event, EventType
 from gateway.web.compat.openai.items import ResponseEncoder
-from gateway.web.compat.openai.messages import InputMessage
-from gateway.web.compat.openai.requests import last_user_input
+from gateway.web.compat.openai_messages import InputMessage
+from gateway.web.compat.openai_requests import last_user_input
 from gateway.web.http.problems import HttpProblem
 from gateway.web.stream.turn_events import (
     ApprovalNeeded,

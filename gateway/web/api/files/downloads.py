@@ -13,7 +13,7 @@ from pydantic import Field, StrictStr
 
 from delivery.database.clock import utc_now
 from gateway.files import media_types
-from gateway.files.blob_store import BlobNotFound
+from gateway.files.storage.blob_store import BlobNotFound
 from gateway.store.conversations.files import FileRow
 from gateway.web.api.files.ranges import range_headers, wanted_range
 from gateway.web.http import request_body

@@ -17,7 +17,7 @@ from gateway.files.resumable_uploads import (
     TooManyUploads,
     Upload,
 )
-from gateway.files.storage_quota import StorageFull
+from gateway.files.storage.storage_quota import StorageFull
 from gateway.web.api.files.workspace_files import check_quota, plain_path, translate_errors, workspace_store
 from gateway.web.api.files.workspace_operations import FilePath
 from gateway.web.http import request_body

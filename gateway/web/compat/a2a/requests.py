@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, Str
 
 from gateway.conversations.submissions.queue_policy import MAX_INPUT
 from gateway.records.fields import Name
-from gateway.web.compat.openai.messages import InlineOrUrl, LenientRequest, Text
+from gateway.web.compat.openai_messages import InlineOrUrl, LenientRequest, Text
 from gateway.web.http import attachments
 from gateway.web.http.attachments import AttachmentCreate
 from gateway.web.http.problems import invalid_field

@@ -9,8 +9,8 @@ from pydantic import Field, StrictStr, field_validator, model_validator
 
 from gateway.conversations.questions import MAX_ANSWER, MAX_FIELDS
 from gateway.records.fields import Name
-from gateway.web.compat.openai.messages import InlineOrUrl, InputMessage, LenientRequest, Text
-from gateway.web.compat.openai.tools import ClientTool, ClientTools, check_tools
+from gateway.web.compat.openai_messages import InlineOrUrl, InputMessage, LenientRequest, Text
+from gateway.web.compat.openai_tools import ClientTool, ClientTools, check_tools
 from gateway.web.http.route import RequestModel
 
 TEXT_ROLES: dict[str, Literal["system", "developer", "user", "assistant", "tool"]] = {

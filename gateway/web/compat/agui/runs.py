@@ -36,14 +36,14 @@ from gateway.web.compat.ask import (
     turn_events,
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, until_client_calls
-from gateway.web.compat.openai.parts import require_image
-from gateway.web.compat.openai.requests import (
+from gateway.web.compat.openai_parts import require_image
+from gateway.web.compat.openai_requests import (
     join_instructions,
     last_user_input,
     last_user_messages,
     read_history,
 )
-from gateway.web.compat.openai.tools import to_specs
+from gateway.web.compat.openai_tools import to_specs
 from gateway.web.compat.request_identity import run_identity
 from gateway.web.http import attachments
 from gateway.web.http.attachments import AttachmentCreate

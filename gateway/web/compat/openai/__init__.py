@@ -1,1 +1,1 @@
-"""The API of OpenAI on top of turns: chat completions, responses, conversations and files."""
+"""The API of OpenAI on top of turns: chat completions, responses and conversations."""

@@ -27,9 +27,9 @@ from gateway.web.compat.ask import (
     turn_events,
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls
-from gateway.web.compat.openai.files import uploaded_files
 from gateway.web.compat.openai.items import load_part, used_tokens
-from gateway.web.compat.openai.requests import ChatCompletionCreate, last_user_input, read_history
+from gateway.web.compat.openai_files import uploaded_files
+from gateway.web.compat.openai_requests import ChatCompletionCreate, last_user_input, read_history
 from gateway.web.compat.request_identity import mark_answered
 from gateway.web.http.problems import HttpProblem, openai_error
 from gateway.web.http.route import ApiCall, NoContent, ResponseModel

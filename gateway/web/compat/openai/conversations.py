@@ -25,9 +25,9 @@ from gateway.store.turns import approvals as approval_store
 from gateway.web.api.conversations import delete_conversation, require_conversation
 from gateway.web.compat import openai_ids
 from gateway.web.compat.openai.items import message_item, output_item, pending_call_item, to_kept_item
-from gateway.web.compat.openai.messages import InputMessage, LenientRequest
-from gateway.web.compat.openai.requests import Metadata
 from gateway.web.compat.openai.responses import ItemList
+from gateway.web.compat.openai_messages import InputMessage, LenientRequest
+from gateway.web.compat.openai_requests import Metadata
 from gateway.web.http.auth import KeyAccess
 from gateway.web.http.problems import HttpProblem, invalid_field, not_found
 from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel

@@ -25,7 +25,7 @@ from gateway.store.turns.approvals import Approval
 from gateway.store.turns.turns import Turn
 from gateway.web.compat import openai_ids
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, round_endings, to_rounds
-from gateway.web.compat.openai.messages import InputMessage, LenientRequest, Text
+from gateway.web.compat.openai_messages import InputMessage, LenientRequest, Text
 from gateway.web.http.problems import invalid_field
 from gateway.web.stream.turn_events import ClientToolCalled, MessageDone, TextDelta, TurnEnded, with_files
 

@@ -38,10 +38,10 @@ from gateway.web.compat.openai.chat import (
     finish_reason,
     render_error,
 )
-from gateway.web.compat.openai.files import uploaded_files
 from gateway.web.compat.openai.items import ResponseEncoder, load_part, user_item, with_referenced
-from gateway.web.compat.openai.messages import LenientRequest
-from gateway.web.compat.openai.requests import (
+from gateway.web.compat.openai_files import uploaded_files
+from gateway.web.compat.openai_messages import LenientRequest
+from gateway.web.compat.openai_requests import (
     InputTokensCreate,
     ResponseCreate,
     last_user_input,

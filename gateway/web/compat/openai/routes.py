@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.web.compat.openai import chat, conversations, files, responses
-from gateway.web.compat.openai.requests import ChatCompletionCreate, InputTokensCreate, ResponseCreate
+from gateway.web.compat import openai_files
+from gateway.web.compat.openai import chat, conversations, responses
+from gateway.web.compat.openai_requests import ChatCompletionCreate, InputTokensCreate, ResponseCreate
 from gateway.web.http import attachments
 from gateway.web.http.auth import KeyAccess
 from gateway.web.http.route import ApiRoute
@@ -122,6 +123,6 @@ ROUTES = (
         response_model=responses.ResponseObject,
         tag="openai",
     ),
-    *files.ROUTES,
+    *openai_files.ROUTES,
     *conversations.ROUTES,
 )

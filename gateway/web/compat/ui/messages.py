@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictStr
 
 from gateway.records.fields import Name
-from gateway.web.compat.openai.messages import (
+from gateway.web.compat.openai_messages import (
     InlineOrUrl,
     InputContentPart,
     InputMessage,

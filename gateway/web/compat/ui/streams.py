@@ -22,7 +22,7 @@ from gateway.web.compat.ask import (
     turn_events,
 )
 from gateway.web.compat.client_calls import AnswerEvent, ClientCalls, until_client_calls
-from gateway.web.compat.openai.requests import join_instructions, last_user_input, read_history
+from gateway.web.compat.openai_requests import join_instructions, last_user_input, read_history
 from gateway.web.compat.request_identity import RequestIdentity, digest
 from gateway.web.compat.ui.chunks import UiEncoder, error
 from gateway.web.compat.ui.messages import UiChatCreate

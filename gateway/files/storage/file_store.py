@@ -15,8 +15,8 @@ from delivery.database.engine import Database
 from delivery.errors import BrokerUnreachable
 from delivery.events.event import new_id
 from gateway.files import media_types
-from gateway.files.blob_store import BlobNotFound, BlobStore, read_all
-from gateway.files.storage_quota import StorageQuota
+from gateway.files.storage.blob_store import BlobNotFound, BlobStore, read_all
+from gateway.files.storage.storage_quota import StorageQuota
 from gateway.store.conversations import files as store
 from gateway.store.conversations import uploads
 from gateway.store.conversations.files import FileRow, FileState

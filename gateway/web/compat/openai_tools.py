@@ -13,7 +13,7 @@ from pydantic import Field, StrictBool, StrictStr, ValidationInfo, field_validat
 from gateway.agents.client_request import CUSTOM_INPUT, ClientToolSpec
 from gateway.agents.port import ANY_TOOL
 from gateway.tools.external_tools import MAX_NAME, tool_name
-from gateway.web.compat.openai.messages import LenientRequest
+from gateway.web.compat.openai_messages import LenientRequest
 
 MAX_TOOLS = 128
 MAX_SCHEMAS = 200_000

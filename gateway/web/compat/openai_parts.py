@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.files.media_types import detect_media_type, is_image
-from gateway.web.compat.openai.files import uploaded_files
-from gateway.web.compat.openai.messages import InlineFile, InputContentPart, InputMessage
+from gateway.web.compat.openai_files import uploaded_files
+from gateway.web.compat.openai_messages import InlineFile, InputContentPart, InputMessage
 from gateway.web.http import attachments
 from gateway.web.http.attachments import (
     MAX_ATTACHMENTS,

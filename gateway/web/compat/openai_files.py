@@ -14,12 +14,12 @@ from aiohttp.http_exceptions import HttpProcessingError
 from pydantic import Field, StrictStr, ValidationError
 
 from gateway.files import media_types
-from gateway.files.storage_quota import StorageFull
+from gateway.files.storage.storage_quota import StorageFull
 from gateway.store.conversations import uploads
 from gateway.store.conversations.files import FileRow, FileState
 from gateway.web.api.files import downloads
 from gateway.web.compat import openai_ids
-from gateway.web.compat.openai.messages import LenientRequest
+from gateway.web.compat.openai_messages import LenientRequest
 from gateway.web.http import idempotency, request_body
 from gateway.web.http.attachments import AttachmentCreate
 from gateway.web.http.auth import KeyAccess

@@ -13,7 +13,7 @@ from typing import Any
 
 from delivery.broker.connection import NatsConnection
 from delivery.errors import BrokerRefused, BrokerUnreachable
-from gateway.files.blob_store import CHUNK_BYTES, BlobNotFound, BlobStore
+from gateway.files.storage.blob_store import CHUNK_BYTES, BlobNotFound, BlobStore
 
 STREAM = "FILES"
 _NOT_CLUSTERED = 10074

@@ -20,14 +20,14 @@ from gateway.agents.port import OutputFormat
 from gateway.conversations.submissions.queue_policy import MAX_INPUT
 from gateway.records.fields import Name
 from gateway.web.compat import openai_ids
-from gateway.web.compat.openai.messages import (
+from gateway.web.compat.openai_messages import (
     INSTRUCTION_ROLES,
     InputMessage,
     LenientRequest,
     Text,
 )
-from gateway.web.compat.openai.parts import PartFiles, check_file_count, placed_parts, read_files
-from gateway.web.compat.openai.tools import MAX_SCHEMAS, ClientTools, ToolRequest, describe_namespaces
+from gateway.web.compat.openai_parts import PartFiles, check_file_count, placed_parts, read_files
+from gateway.web.compat.openai_tools import MAX_SCHEMAS, ClientTools, ToolRequest, describe_namespaces
 from gateway.web.http.problems import invalid
 from sandbox.config import ConfigProblem as Fault
 
