@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from delivery.events.event import EventType
 from gateway.web.http.auth import PublicAccess
 from gateway.web.http.route import ApiCall, ApiRoute, NoContent
+from gateway.web.openapi_tags import LICENSE
 from gateway.web.stream.frames import ClientFrame
 
 _REF = "#/components/schemas/{model}"
@@ -86,7 +87,12 @@ def document() -> dict[str, Any]:
     frame = {"payload": {"$ref": "#/components/schemas/Received"}}
     return {
         "asyncapi": "3.0.0",
-        "info": {"title": "Dovecote streams and webhooks", "version": version("dovecote")},
+        "info": {
+            "title": "Dovecote streams and webhooks",
+            "version": version("dovecote"),
+            "description": "The frames of the WebSocket and the bodies of webhooks.",
+            "license": {"name": LICENSE["name"]},
+        },
         "channels": {
             "socket": {"address": "/ws", "messages": {"event": event, "received": frame, **messages}},
             "webhook": {"address": "{url}", "parameters": {"url": {}}, "messages": {"event": event}},

@@ -37,6 +37,7 @@ from gateway.web.http.problems import MEDIA_TYPE, ProblemDetails
 from gateway.web.http.route import MODEL_KEY, ApiCall, ApiRoute, NoContent
 from gateway.web.openapi_conditions import condition_parameters, condition_responses, version_header
 from gateway.web.openapi_configs import add_channels, add_examples, add_patches, drop_defaults, referred
+from gateway.web.openapi_tags import LICENSE, TAGS, describe_access
 from sandbox.config import SandboxConfig
 
 EVENT_STREAM = "text/event-stream"
@@ -117,7 +118,9 @@ def document(routes: Sequence[ApiRoute], *, public_url: str = "") -> dict[str, A
             "title": "Dovecote",
             "version": version("dovecote"),
             "description": "Dovecote connects chat platforms to AI agents that run in sandboxes.",
+            "license": LICENSE,
         },
+        "tags": [{"name": name, "description": about} for name, about in TAGS.items()],
         "servers": [{"url": public_url.rstrip("/") or "/"}],
         "paths": paths,
         "components": {"schemas": referred(schemas, paths), "securitySchemes": _SCHEMES},
@@ -166,13 +169,12 @@ def _operation(route: ApiRoute, references: Any, definitions: dict[str, Any]) ->
     operation: dict[str, Any] = {
         "operationId": _name(route),
         "summary": route.summary,
-        "tags": [route.tag or "gateway"],
+        "description": describe_access(route.access),
+        "tags": [route.tag],
         "security": _SECURITY[type(route.access)],
         "parameters": [*_path_parameters(route), *_query_parameters(route, references, definitions)],
         "responses": _responses(route, references),
     }
-    if isinstance(route.access, KeyAccess):
-        operation["description"] = f"Needs a key with the scope `{route.access.scope}`."
     operation["parameters"] += [*_header_parameters(route), *condition_parameters(route)]
     body = _request_body(route, references)
     return {**operation, "requestBody": body} if body else operation

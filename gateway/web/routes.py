@@ -29,6 +29,7 @@ def _public() -> tuple[ApiRoute, ...]:
             openapi.handler_for(lambda: ROUTES),
             "the OpenAPI document",
             media_type="application/json",
+            tag="documents",
         ),
         post_route(
             "/console/entry",

@@ -13,6 +13,7 @@ STATUS_ROUTES: tuple[ApiRoute, ...] = (
         health.liveness,
         "check that the process is alive",
         response_model=health.LivenessResponse,
+        tag="operations",
     ),
     get_route(
         "/readyz",
@@ -22,7 +23,15 @@ STATUS_ROUTES: tuple[ApiRoute, ...] = (
         query_model=health.ReadinessQuery,
         response_model=health.ReadinessResponse,
         error_responses={503: "not ready"},
+        tag="operations",
     ),
-    get_route("/metrics", PUBLIC, health.metrics, "metrics for Prometheus", media_type="text/plain"),
+    get_route(
+        "/metrics",
+        PUBLIC,
+        health.metrics,
+        "metrics for Prometheus",
+        media_type="text/plain",
+        tag="operations",
+    ),
 )
 """The routes that a gateway serves from its start."""

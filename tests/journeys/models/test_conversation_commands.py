@@ -122,7 +122,7 @@ async def test_a_voice_message_reaches_the_model_as_text(tmp_path: Path) -> None
 async def test_a_voice_message_needs_no_workspace(tmp_path: Path) -> None:
     """The words are what the agent needs; if there are none, nothing is left of the message."""
     async with open_talk(tmp_path / "data") as talk:
-        change = {"config": {"workspaces": []}}
+        change: dict[str, Any] = {"config": {"workspaces": []}}
         async with talk.session.patch("/accounts/me/agents/default", json=change) as answer:
             assert answer.status == 200, await answer.text()
         said = await talk.ask("listen", attachments=[_voice("good morning")])

@@ -15,6 +15,7 @@ from gateway.records.agent import AgentConfig
 from gateway.records.kinds import SkillConfig, WorkspaceConfig
 from gateway.web.openapi import document
 from gateway.web.openapi_configs import CHANNEL_EXAMPLES, CONFIG_EXAMPLES
+from gateway.web.openapi_tags import TAGS
 from gateway.web.routes import ROUTES
 from sandbox.config import SandboxConfig
 
@@ -190,3 +191,12 @@ def test_every_schema_is_referred_to() -> None:
     """Queries are parameters of their operations, so a generated client has no types that nothing uses."""
     text = json.dumps(DOCUMENT)
     assert [name for name in SCHEMAS if f'"#/components/schemas/{name}"' not in text] == []
+
+
+def test_each_operation_is_in_a_group_that_is_described() -> None:
+    """Pages of generators show the groups in the order of the document; none is empty."""
+    operations = [one for path in DOCUMENT["paths"].values() for one in path.values()]
+    used = {tag for one in operations for tag in one["tags"]}
+    assert [one["name"] for one in DOCUMENT["tags"] if one["name"] in used] == list(TAGS)
+    assert used <= set(TAGS)
+    assert all(one["description"].startswith("Needs ") for one in operations)
