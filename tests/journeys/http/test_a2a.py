@@ -174,6 +174,8 @@ async def test_a_task_waits_for_input_and_goes_on(a2a: A2aGateway, version: str)
         question = events[-1].status_update.status.message
         assert "Tea or coffee?" in question.parts[0].text
         task = events[0].task.id
+        asked = (await client.get_task(GetTaskRequest(id=task))).status.timestamp
+        assert asked == events[-1].status_update.status.timestamp, "the status has not changed since"
         with pytest.raises(InvalidParamsError, match=r"[Tt]ea"):
             _ = [one async for one in client.send_message(message("water", f"q-2 {version}", task_id=task))]
         events = [one async for one in client.send_message(message("tea", f"q-3 {version}", task_id=task))]

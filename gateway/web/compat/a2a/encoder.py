@@ -55,7 +55,7 @@ class WireFormat:
         """Return the status of a task, with the question it waits for or the error it ended with."""
         turn = task.answers
         text = turn.error if turn.state is TurnState.FAILED else task.question
-        shape: Shape = {"state": self.state(turn.state), "timestamp": rfc3339(turn.finished_at or utc_now())}
+        shape: Shape = {"state": self.state(turn.state), "timestamp": rfc3339(task.status_since)}
         if text:
             shape["message"] = self._message(task, "agent", f"{turn.id}.status", text)
         return shape

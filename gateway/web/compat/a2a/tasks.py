@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from delivery.database.engine import Connection
@@ -36,6 +37,12 @@ class TaskSnapshot:
     def has_ended(self) -> bool:
         """Whether the task will not change any more."""
         return self.answers.state in ENDED
+
+    @property
+    def status_since(self) -> datetime:
+        """Since when the task has its status."""
+        asked = self.pending[0].created_at if self.pending else None
+        return self.answers.finished_at or asked or self.answers.started_at or self.answers.created_at
 
     @property
     def question(self) -> str:
