@@ -92,7 +92,7 @@ class HttpProblem(Exception):
 
     def to_text(self) -> str:
         """Return the problem as one text: the detail, and what is wrong with each field beyond it."""
-        faults = [f"{one.pointer}: {one.detail}" for one in self.errors if one.detail != self.detail]
+        faults = [_to_line(one) for one in self.errors if one.detail != self.detail]
         return f"{self.detail}: {'; '.join(faults)}" if faults else self.detail
 
     def to_response(self) -> web.Response:
@@ -114,6 +114,11 @@ class HttpProblem(Exception):
         if self.close:
             answer.force_close()
         return answer
+
+
+def _to_line(fault: Fault) -> str:
+    """Return a fault with its pointer; that of the whole input is empty (RFC 6901)."""
+    return f"{fault.pointer}: {fault.detail}" if fault.pointer else fault.detail
 
 
 def not_found(detail: str = "there is nothing here") -> HttpProblem:

@@ -18,6 +18,8 @@ def test_faults_that_the_detail_does_not_name_are_added() -> None:
         ConfigProblem(pointer="/a", detail="is required"),
         ConfigProblem(pointer="/b/0", detail="must be a string"),
     ]
+    whole = HttpProblem(422, "1 problem", errors=[ConfigProblem(pointer="", detail="give a or b")])
+    assert whole.to_text() == "1 problem: give a or b"
     problem = HttpProblem(422, "2 problems with the input", errors=faults)
     assert problem.to_text() == "2 problems with the input: /a: is required; /b/0: must be a string"
     assert openai_error(problem)["message"] == problem.to_text()
