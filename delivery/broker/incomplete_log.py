@@ -23,14 +23,14 @@ from delivery.events.port import StoredEvent
 _log = structlog.get_logger(__name__)
 
 _REPAIR_SECONDS = 3600.0
-"""Seconds between two repairs of holes by a process: publishing all again would not help what it did not."""
+"""The shortest time between two repairs by a process, in case that publishing all again does not help."""
 
 _NO_MESSAGE = 10037
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hole:
-    """The position of an event of a subject that a reader has missed between two pages or in one."""
+    """An event that a reader missed between others: its subject and its position."""
 
     subject: str
     seq: int
@@ -55,8 +55,8 @@ class LogHoles:
     async def find(self, nats: NatsConnection) -> Hole | None:
         """Return the hole if the leader lacks that event too, and has an earlier one of the conversation.
 
-        Without this a position that has expired, or a replica of NATS that is behind, would look like one.
-        Raises BrokerUnreachable, BrokerRefused.
+        A reader of a NATS replica that lags misses events too, and so does one that comes back after its
+        next events have expired: then no earlier ones are stored. Raises BrokerUnreachable, BrokerRefused.
         """
         met, self._met = self._met, None
         if met is None or monotonic() < self._repaired_at + _REPAIR_SECONDS:

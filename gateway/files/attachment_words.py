@@ -75,9 +75,11 @@ class AttachmentWords:
 
     async def _text_line(self, row: FileRow, digest: str) -> str:
         try:
-            content = await self._file_store.read_blob(digest) or b""
+            content = await self._file_store.read_blob(digest)
         except (DeliveryError, DatabaseUnavailable, OSError) as error:
             log.warning("files.text_read_failed", file=row.id, error=str(error))
+            content = None
+        if content is None:
             return f"[the text of {row.name} could not be read]"
         return f"[the text of {row.name}: {_quoted(content.decode(errors='replace'))}]"
 
