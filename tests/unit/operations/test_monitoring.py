@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
@@ -32,11 +33,16 @@ def labels() -> dict[str, set[str]]:
     return found
 
 
+def rules() -> list[dict[str, Any]]:
+    """Return the alert rules."""
+    (group,) = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]
+    return list(group["rules"])
+
+
 def expressions() -> Iterator[tuple[str, str]]:
     """Yield the place of a query, and the query."""
-    for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]:
-        for rule in group["rules"]:
-            yield rule["alert"], rule["expr"]
+    for rule in rules():
+        yield rule["alert"], rule["expr"]
     for panel in json.loads((FOLDER / "dashboard.json").read_text())["panels"]:
         for target in panel["targets"]:
             yield panel["title"], target["expr"]
@@ -98,11 +104,10 @@ def test_the_names_are_those_of_the_exposition() -> None:
 
 def test_the_rules_say_what_to_do() -> None:
     """Each alert has a severity, a summary and a remedy."""
-    (group,) = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]
-    for rule in group["rules"]:
+    for rule in rules():
         assert rule["labels"]["severity"] in {"warning", "critical"}
         assert {"summary", "description"} <= set(rule["annotations"])
-    assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"])
+    assert len({rule["alert"] for rule in rules()}) == len(rules())
 
 
 def test_a_gateway_that_is_gone_is_an_alert() -> None:
@@ -121,8 +126,7 @@ def test_a_gateway_that_is_gone_is_an_alert() -> None:
 )
 def test_what_waits_for_an_operator_is_an_alert(part: str) -> None:
     """A lost replica, messages that are retried aside, and a bot whose credentials are refused."""
-    rules = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"][0]["rules"]
-    assert any(part in rule["expr"] for rule in rules)
+    assert any(part in rule["expr"] for rule in rules())
 
 
 def test_prometheus_accepts_the_rules() -> None:
@@ -136,34 +140,54 @@ def test_prometheus_accepts_the_rules() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-DEAD_TURN_AFTER_CRASHES = """
+COUNTED_AT_THE_START = """
 rule_files: [{rules}]
 evaluation_interval: 15s
 tests:
   - interval: 15s
     input_series:
-      - series: dovecote_dead_total{{instance="a",kind="turn"}}
-        values: 1x80 _x8 1x20
-      - series: dovecote_queue_depth{{instance="a",queue="turns.dead"}}
-        values: 1x80 _x8 2x20
+      - series: {metric}{{instance="a",{label}}}
+        values: 1x400 _x8 1x300
+      - series: process_start_time_seconds{{instance="a"}}
+        values: 0x400 _x8 6060x300
     alert_rule_test:
-      - {{eval_time: 20m, alertname: DovecoteDeadLetters, exp_alerts: []}}
-      - eval_time: 25m
-        alertname: DovecoteDeadLetters
+      - {{eval_time: 90m, alertname: {alert}, exp_alerts: []}}
+      - eval_time: 105m
+        alertname: {alert}
         exp_alerts:
-          - exp_labels: {{severity: warning, queue: turns.dead}}
-            exp_annotations:
-              summary: A turn was given up and waits for an operator
-              description: See `dovecote deliveries list --state dead` and `dovecote turns list --dead`.
+          - exp_labels: {{severity: warning, instance: a, {exported}}}
+            exp_annotations: {{summary: "{summary}", description: "{description}"}}
+      - {{eval_time: 170m, alertname: {alert}, exp_alerts: []}}
 """
 
 
-def test_a_second_turn_that_is_given_up_after_crashes_is_an_alert(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("alert", "metric", "label"),
+    [
+        ("DovecoteDeadLetters", "dovecote_dead_total", 'kind="turn"'),
+        ("DovecoteJobsLost", "dovecote_jobs_total", 'state="lost"'),
+    ],
+)
+def test_what_a_new_process_counts_at_its_start_is_an_alert(
+    alert: str, metric: str, label: str, tmp_path: Path
+) -> None:
     """The new process has counted to 1 when Prometheus first asks it, as the one before had."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("needs promtool, of Debian's package prometheus")
+    (rule,) = (rule for rule in rules() if rule["alert"] == alert)
+    summary = rule["annotations"]["summary"].replace("{{ $labels.kind }}", "turn")
     case = tmp_path / "case.yaml"
-    case.write_text(DEAD_TURN_AFTER_CRASHES.format(rules=FOLDER / "alerts.yaml"))
+    case.write_text(
+        COUNTED_AT_THE_START.format(
+            rules=FOLDER / "alerts.yaml",
+            alert=alert,
+            metric=metric,
+            label=label,
+            exported=label.replace("=", ": "),
+            summary=summary,
+            description=rule["annotations"]["description"],
+        )
+    )
     done = subprocess.run([promtool, "test", "rules", str(case)], capture_output=True, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
