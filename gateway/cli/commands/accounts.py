@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 accounts = group("Accounts of the gateway; needs the operator's key (DOVECOTE_ADMIN_KEY).")
 
 Name = Annotated[str, typer.Argument(help="An id or a name.")]
+AUDIT_COLUMNS = ("time", "account", "actor", "action", "object", "status", "address")
 
 
 @operator(accounts, "list")
@@ -76,6 +77,29 @@ async def add_nats_user(gateway: GatewayClient, account: Name, *, as_json: Json 
         "entry": user.server_entry(),
     }
     print_record(shown, as_json=as_json)
+
+
+@operator(accounts, "audit")
+async def list_entries(
+    gateway: GatewayClient,
+    account: Annotated[
+        str | None, typer.Argument(help="The account's id or name (default: all); a deleted one's id.")
+    ] = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """List who changed what over HTTP, newest first, in all accounts or in one."""
+    chosen = {"account": await _find_id(gateway, account)} if account else {}
+    rows = await gateway.list_all("audit", **chosen)
+    columns: Columns = {name: name for name in AUDIT_COLUMNS}
+    print_rows(rows, columns, as_json=as_json, empty="no changes")
+
+
+async def _find_id(gateway: GatewayClient, account: str) -> str:
+    """Return the id of an account; an id of none that exists may be a deleted one's."""
+    if account.startswith("acc_"):
+        return account
+    return str((await gateway.get("accounts", account))["id"])
 
 
 @operator(accounts, "rm")

@@ -40,7 +40,7 @@ async def record(connection: Connection, *entries: AuditRow) -> None:
 async def list_entries(
     connection: Connection, account: str | None, *, before: str | None, limit: int
 ) -> Sequence[AuditRow]:
-    """Return deeds, newest first, older than the id `before`: an account's, or all for None."""
+    """Return entries, newest first, older than the id `before`: an account's, or all for None."""
     query = select(*_COLUMNS)
     if account is not None:
         query = query.where(audit.c.account == account)

@@ -24,6 +24,7 @@ from gateway.store.accounts.accounts import ApiKey
 from gateway.store.accounts.records import Record
 from gateway.web.admin.records import end_sign_ins
 from gateway.web.api.files import workspace_files
+from gateway.web.http.auth import OPERATED_ACCOUNT
 from gateway.web.http.context import WebContext
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.preconditions import ensure_preconditions
@@ -123,6 +124,7 @@ async def create_account(call: ApiCall[AccountCreate, NoContent]) -> AccountCrea
             account, key = await api_keys.create_account(connection, call.body.name)
     except api_keys.AccountNameTaken as error:
         raise HttpProblem(409, str(error)) from error
+    call.request[OPERATED_ACCOUNT] = account.id
     return AccountCreated(id=account.id, name=account.name, key=key)
 
 

@@ -10,10 +10,12 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from http import HTTPStatus
+from typing import Annotated, Any
 
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
+from pydantic import Field
 
 from delivery.background import log_errors
 from delivery.database.clock import utc_now
@@ -21,12 +23,23 @@ from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.events.event import new_id
 from gateway.store.accounts import audit_log
 from gateway.store.accounts.audit_log import AuditRow
-from gateway.web.http.auth import PRINCIPAL, SAFE_METHODS, Access, AdminAccess, Authenticator, KeyAccess
+from gateway.web.http.auth import (
+    OPERATED_ACCOUNT,
+    PRINCIPAL,
+    SAFE_METHODS,
+    Access,
+    AdminAccess,
+    Authenticator,
+    KeyAccess,
+)
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import Handler, translate_error
 from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel
 
 log = structlog.get_logger(__name__)
+
+OPERATOR = "operator"
+"""The actor of a request with the operator's key."""
 
 MAX_WAITING = 1000
 """How many entries wait in memory while the database does not answer."""
@@ -37,7 +50,10 @@ CLOSE_SECONDS = 3.0
 
 
 class AuditEntryResponse(ResponseModel):
-    """A request that changed something or was refused; `actor` is a key's id or `operator`."""
+    """A request that changed something or was refused; `actor` is a key's id or `operator`.
+
+    An account does not see the operator's `address`.
+    """
 
     id: str
     time: datetime
@@ -46,6 +62,18 @@ class AuditEntryResponse(ResponseModel):
     object: str
     status: int
     address: str
+
+
+class OperatorAuditEntryResponse(AuditEntryResponse):
+    """An entry for the operator; `account` null: the request was about no account that exists."""
+
+    account: str | None
+
+
+class AuditQuery(PageQuery):
+    """A page of the entries of all accounts, or of the one with this id, which may be deleted."""
+
+    account: Annotated[str, Field(max_length=40)] | None = None
 
 
 class AuditWriter:
@@ -182,8 +210,8 @@ async def _record(
     resource = request.match_info.route.resource
     entry = AuditRow(
         id=new_id("aud"),
-        account=principal.account if principal else None,
-        actor=principal.key if principal else "operator",
+        account=principal.account if principal else request.get(OPERATED_ACCOUNT),
+        actor=principal.key if principal else OPERATOR,
         action=f"{request.method} {resource.canonical if resource else request.path}"[:200],
         object=(created_id or request.path)[:300],
         status=status,
@@ -203,16 +231,29 @@ async def list_entries(call: ApiCall[NoContent, PageQuery]) -> ListPage[AuditEnt
     return ListPage[AuditEntryResponse](items=[_to_response(entry) for entry in page], next=following)
 
 
+async def list_all_entries(
+    call: ApiCall[NoContent, AuditQuery],
+) -> ListPage[OperatorAuditEntryResponse]:
+    """Return the entries of all accounts or of one, newest first, for the operator."""
+    query = call.query
+    async with call.context.database.read() as connection:
+        found = await audit_log.list_entries(
+            connection, query.account, before=query.cursor, limit=query.limit + 1
+        )
+    page, following = paginate(found, query.limit)
+    items = [OperatorAuditEntryResponse(account=entry.account, **_fields(entry)) for entry in page]
+    return ListPage[OperatorAuditEntryResponse](items=items, next=following)
+
+
 def _to_response(entry: AuditRow) -> AuditEntryResponse:
-    return AuditEntryResponse(
-        id=entry.id,
-        time=entry.created_at,
-        actor=entry.actor,
-        action=entry.action,
-        object=entry.object,
-        status=entry.status,
-        address=entry.address,
-    )
+    shown = AuditEntryResponse(**_fields(entry))
+    return shown.model_copy(update={"address": ""}) if entry.actor == OPERATOR else shown
+
+
+def _fields(entry: AuditRow) -> dict[str, Any]:
+    """Return the fields that a response has of an entry."""
+    shown = asdict(entry) | {"time": entry.created_at}
+    return {name: shown[name] for name in AuditEntryResponse.model_fields}
 
 
 ROUTES = (
@@ -226,5 +267,15 @@ ROUTES = (
         response_model=ListPage[AuditEntryResponse],
         tag="audit",
     ),
+    ApiRoute(
+        method="GET",
+        path="/audit",
+        access=AdminAccess(),
+        handler=list_all_entries,
+        summary="list the audit entries of all accounts, newest first",
+        query_model=AuditQuery,
+        response_model=ListPage[OperatorAuditEntryResponse],
+        tag="audit",
+    ),
 )
-"""One line of the URL table."""
+"""The routes of this module."""

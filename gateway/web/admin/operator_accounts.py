@@ -9,7 +9,7 @@ from gateway.accounts import api_keys
 from gateway.store.accounts import accounts as store
 from gateway.store.accounts.accounts import Account
 from gateway.web.admin.accounts import KeyCreate, KeyCreated, delete_everything, key_to_response
-from gateway.web.http.auth import AdminAccess
+from gateway.web.http.auth import OPERATED_ACCOUNT, AdminAccess
 from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import not_found
 from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel
@@ -65,6 +65,7 @@ async def require_account(call: ApiCall[Any, Any]) -> Account:
         found = found or await store.get_account(connection, name=named)
     if found is None:
         raise not_found("there is no such account")
+    call.request[OPERATED_ACCOUNT] = found.id
     return found
 
 

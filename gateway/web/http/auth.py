@@ -97,6 +97,8 @@ Access = (
 )
 
 PRINCIPAL = web.RequestKey("principal", Principal)
+OPERATED_ACCOUNT = web.RequestKey("operated account", str)
+"""The account that a request with the operator's key is about."""
 KEY_ACCESS = web.RequestKey("access", KeyAccess)
 JOB = web.RequestKey("job", Job)
 TICKET = web.RequestKey("ticket", StreamTicket)
