@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import structlog
 
@@ -23,6 +24,7 @@ from sandbox.agentrun.execution import AgentRunHandle
 from sandbox.agentrun.sandbox import AgentRunSandbox, prepare
 from sandbox.agentrun.settings import AgentRunSettings
 from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
+from sandbox.creation import create_one_of_label
 from sandbox.errors import (
     FeatureUnsupported,
     ProviderRefused,
@@ -55,11 +57,11 @@ class AgentRunProvider(Provider):
         self._context = context
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
-        """Return the oldest sandbox of the label; create one if there is none with the right template.
+        """Return the oldest sandbox of the label; create one if there is none with the right template."""
+        return await create_one_of_label(partial(self._find_or_create, self._check(spec), spec))
 
-        One whose start failed is deleted: it would stand in the way of each later one.
-        """
-        template = self._check(spec)
+    async def _find_or_create(self, template: str, spec: SandboxSpec) -> Sandbox:
+        """Delete a sandbox whose start failed: it would stand in the way of each later one."""
         for one in await self._list_by_label(spec.label):
             if one.template != template or one.status in FAILED_STATES:
                 await self._api.delete(one.id)

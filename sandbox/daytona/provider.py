@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ from daytona import AsyncDaytona, AsyncSandbox, CreateSandboxFromSnapshotParams,
 from daytona import ListSandboxesQuery as Query
 
 from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
+from sandbox.creation import create_one_of_label
 from sandbox.daytona.errors import translate_creation_errors, translate_errors
 from sandbox.daytona.sandbox import DaytonaHandle, DaytonaSandbox
 from sandbox.daytona.settings import DaytonaSettings
@@ -45,6 +47,9 @@ class DaytonaProvider(Provider):
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Return the sandbox of the label; create it with the label if there is none."""
         self._check(spec)
+        return await create_one_of_label(partial(self._find_or_create, spec))
+
+    async def _find_or_create(self, spec: SandboxSpec) -> Sandbox:
         existing = await self._list_by_label(spec.label)
         if existing:
             return await self._open(existing[0], spec)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +14,7 @@ import structlog
 from e2b import AsyncSandbox, SandboxQuery
 
 from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
+from sandbox.creation import create_one_of_label
 from sandbox.e2b.errors import translate_errors
 from sandbox.e2b.sandbox import E2bHandle, E2bSandbox
 from sandbox.e2b.settings import E2bSettings
@@ -47,6 +49,9 @@ class E2bProvider(Provider):
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Return the sandbox of the label; create it with the label if there is none."""
         self._check(spec)
+        return await create_one_of_label(partial(self._find_or_create, spec))
+
+    async def _find_or_create(self, spec: SandboxSpec) -> Sandbox:
         existing = await self._list_by_label(spec.label)
         if existing:
             try:
