@@ -39,7 +39,7 @@ from delivery.events.event import Event, EventType
 from delivery.events.port import EventStream, StoredEvent, StreamBounds, Tail
 from gateway.infra.backing_services import BackingServices
 from gateway.infra.data_dir import separate_disks
-from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
+from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor, channel_identity
 from gateway.observability.gauges import DiskGauges, ProcessGauges
 from gateway.observability.metrics import Metrics
 from gateway.store.turn_state import DEAD_LETTER_PREFIX
@@ -140,7 +140,7 @@ class InstrumentedStream(EventStream):
         """Append and count."""
         seq = await self._inner.append(event, account=account, expected=expected)
         self._count(event)
-        _log_event(event)
+        _log_event(event, account)
         self._on_event(event)
         return seq
 
@@ -227,13 +227,14 @@ class InstrumentedStream(EventStream):
             self._metrics.observe(name, seconds, **labels)
 
 
-def _log_event(event: Event) -> None:
+def _log_event(event: Event, account: str) -> None:
     """Log an event with the ids that identify its turn, job or delivery."""
     if event.type not in LOGGED_KINDS:
         return
     ids = {"job": event.data.get("resultId"), "delivery": event.data.get("delivery"), "turn": event.turn}
     known = {name: value for name, value in ids.items() if value}
-    log.info(str(event.type), conversation=event.conversation, event_id=event.id, **known)
+    fields = {"account": account, "conversation": event.conversation, "event_id": event.id, **known}
+    log.info(str(event.type), **fields)
 
 
 class InstrumentedSink(Sink):
@@ -363,7 +364,10 @@ class InstrumentedUpdateHandler(UpdateAcceptor):
                 outcome = "accepted"
             except Exception as error:
                 log.warning(
-                    "ingress.update_failed", channel=context.record.name, key=update.key, error=str(error)
+                    "ingress.update_failed",
+                    **channel_identity(context.record),
+                    key=update.key,
+                    error=str(error),
                 )
                 raise
             finally:

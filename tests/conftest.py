@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from gateway_process import discard_logs, last_logs
+from gateway_process import discard_logs, last_logs, unattributed_lines
 from leftovers import Leftover, end_jobs, left_behind
 from postgres import end_shared
 from product_loggers import log_plain_tracebacks, restored_logging, silent_loggers
@@ -77,8 +77,9 @@ def logging_of_one_test() -> Generator[None, None, None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Fail a test after which a logger of the product is silent: a library may set levels by name."""
+    """Fail a test after which a logger is silent (a library may set levels) or whose log lacks an account."""
     assert not (silent := silent_loggers()), f"these loggers drop errors: {silent}"
+    assert not (lines := unattributed_lines()), f"these log lines do not name the account: {lines}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -87,7 +88,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     if report.failed:
         report.sections += last_logs()
-    elif report.when == "teardown":
+    if report.when == "teardown":
         discard_logs()
     return report
 

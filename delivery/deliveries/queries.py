@@ -77,8 +77,9 @@ class AttemptView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureReason:
-    """Why so many deliveries in a state have not arrived."""
+    """Why so many deliveries of an account in a state have not arrived."""
 
+    account: str
     state: str
     error: str
     count: int
@@ -365,11 +366,11 @@ async def delete_deliveries(
 
 async def list_failure_reasons(connection: Connection, *, limit: int) -> list[FailureReason]:
     """Return why deliveries of all accounts wait or have failed, the most frequent reason first."""
-    reason, counted = (deliveries.c.state, deliveries.c.error), func.count()
+    reason, counted = (deliveries.c.account, deliveries.c.state, deliveries.c.error), func.count()
     failed = select(*reason, counted).where(or_(IS_OPEN, IS_FAILED), deliveries.c.error.is_not(None))
     ordered = failed.group_by(*reason).order_by(counted.desc(), *reason)
     rows = await connection.execute(ordered.limit(limit))
-    return [FailureReason(state=row[0], error=row[1], count=row[2]) for row in rows]
+    return [FailureReason(account=row[0], state=row[1], error=row[2], count=row[3]) for row in rows]
 
 
 async def has_unsent(connection: Connection, conversation: str) -> bool:

@@ -63,6 +63,7 @@ class AttemptLog:
     def write(self, due: DueDelivery, transition: Transition, outcome: Outcome, attempt: int) -> None:
         """Log the outcome of one attempt."""
         fields: Mapping[str, object] = {
+            "account": due.delivery.account,
             "delivery": due.delivery.id,
             "kind": due.delivery.kind,
             "state": str(transition.state),

@@ -12,7 +12,7 @@ import structlog
 from channels.message import Update
 from channels.port import Accept
 from delivery.database.engine import Database
-from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
+from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor, channel_identity
 from gateway.store.accounts.records import Record
 from gateway.store.conversations import conversations
 
@@ -138,7 +138,7 @@ class BotAcceptor(UpdateAcceptor):
 
         async def accept_once(update: Update) -> None:
             if await self._was_accepted(context.record.id, update.key):
-                log.info("update.repeated", channel=context.record.name, key=update.key)
+                log.info("update.repeated", **channel_identity(context.record), key=update.key)
                 return
             await inner(update)
 

@@ -108,3 +108,8 @@ class UpdateAcceptor(Protocol):
     @abstractmethod
     def accept(self, context: ChannelContext) -> Accept:
         """Return the function that a channel's receiver calls with each update."""
+
+
+def channel_identity(record: Record) -> Mapping[str, str]:
+    """Return the fields that identify a channel in log lines: its name is unique in its account alone."""
+    return {"account": record.account, "channel": record.name, "id": record.id}

@@ -8,6 +8,8 @@ import structlog
 
 from channels.errors import ChannelError, RateLimited
 from channels.port import ReceiverStatus
+from gateway.ingress.channel_context import channel_identity
+from gateway.store.accounts.records import Record
 
 GRACE_SECONDS = 60.0
 """Seconds without a receiver before a channel is stalled; covers hand-overs and short outages."""
@@ -90,8 +92,8 @@ class ReceiverHealth(ReceiverStatus):
 class ChannelRetries:
     """The failures of one channel since it last received for RECOVERED_SECONDS."""
 
-    def __init__(self, channel: str, *, operator_delays: Sequence[float] = OPERATOR_RETRY_DELAYS) -> None:
-        self._channel = channel
+    def __init__(self, channel: Record, *, operator_delays: Sequence[float] = OPERATOR_RETRY_DELAYS) -> None:
+        self._channel = channel_identity(channel)
         self._operator_delays = operator_delays
         self._failures = 0
         self._logged = ""
@@ -111,11 +113,11 @@ class ChannelRetries:
         text = repr(error)
         is_repeated, self._logged = text == self._logged, text
         if is_repeated:
-            log.debug("channel.still_disconnected", channel=self._channel, error=str(error), retry_in=wait)
+            log.debug("channel.still_disconnected", **self._channel, error=str(error), retry_in=wait)
         elif isinstance(error, ChannelError):
-            log.warning("channel.disconnected", channel=self._channel, error=str(error), retry_in=wait)
+            log.warning("channel.disconnected", **self._channel, error=str(error), retry_in=wait)
         else:
-            log.error("channel.failed", channel=self._channel, exc_info=error)
+            log.error("channel.failed", **self._channel, exc_info=error)
         return wait
 
 

@@ -34,7 +34,7 @@ from delivery.errors import DeliveryError, LeaseBusy
 from gateway.infra.replica_shares import RECEIVING, ReplicaShares
 from gateway.infra.replica_signal import ReplicaSignal
 from gateway.ingress.bot_claims import BotAcceptor, BotClaims
-from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor
+from gateway.ingress.channel_context import ChannelContext, UpdateAcceptor, channel_identity
 from gateway.ingress.channel_health import OPERATOR_RETRY_DELAYS, ChannelRetries, ReceiverHealth
 from gateway.ingress.channel_state import SqlChannelState
 from gateway.ingress.open_channels import SHARED_BOT_REMEDY, ChannelTask, OpenChannels
@@ -101,7 +101,7 @@ class ChannelSupervisor(OpenChannels):
         self._draining.set()
         for task in list(self._channels.values()):
             async with task.receiving:
-                log.debug("channel.drained", channel=task.record.name)
+                log.debug("channel.drained", **channel_identity(task.record))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Keep the channels reconciled with the records until stopped, then close them."""
@@ -160,11 +160,11 @@ class ChannelSupervisor(OpenChannels):
             self._claims.release(record.id)
             self._unopened[record.id] = str(error)
             if earlier != str(error):
-                log.warning("channel.not_opened", channel=record.name, id=record.id, error=str(error))
+                log.warning("channel.not_opened", **channel_identity(record), error=str(error))
         except Exception as error:  # a plugin may raise anything
             self._claims.release(record.id)
             self._unopened[record.id] = str(error) or type(error).__name__
-            log.exception("channel.not_opened", channel=record.name, id=record.id)
+            log.exception("channel.not_opened", **channel_identity(record))
 
     def _open(self, record: Record) -> None:
         stored = self._read(record)
@@ -258,7 +258,7 @@ class ChannelSupervisor(OpenChannels):
 
     async def _supervise(self, channel: ChannelTask) -> None:
         """Open the channel again and again; while its receiver has failed, messages can still be sent."""
-        retries = ChannelRetries(channel.record.name, operator_delays=self._operator_retry_delays)
+        retries = ChannelRetries(channel.record, operator_delays=self._operator_retry_delays)
         while not channel.stop.is_set():
             try:
                 async with self._connect(channel.record, channel.plugin, channel.settings) as connection:
@@ -330,7 +330,7 @@ class ChannelSupervisor(OpenChannels):
         """Stand by while another channel receives for the bot."""
         reason = self._rival_reason(channel.record.id)
         if reason:
-            log.warning("channel.refused", channel=channel.record.name, id=channel.record.id, error=reason)
+            log.warning("channel.refused", **channel_identity(channel.record), error=reason)
             channel.health.set_standby(on_standby=True, reason=reason)
         while not self._is_ending(channel):
             changed = self._claims.next_change()

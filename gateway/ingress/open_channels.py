@@ -27,7 +27,7 @@ from delivery.deliveries.attempt import AmbiguityPolicy
 from delivery.deliveries.port import Delivery
 from delivery.deliveries.route import bot_destination
 from gateway.ingress.bot_claims import BotClaims
-from gateway.ingress.channel_context import UpdateAcceptor
+from gateway.ingress.channel_context import UpdateAcceptor, channel_identity
 from gateway.ingress.channel_health import ReceiverHealth
 from gateway.ingress.receive import ChannelContext
 from gateway.store.accounts.records import Record
@@ -199,7 +199,7 @@ class OpenChannels:
         try:
             await task.connection.sender.reply_privately(to, text)
         except ChannelError as error:
-            log.warning("channel.reply_failed", channel=task.record.name, error=str(error))
+            log.warning("channel.reply_failed", **channel_identity(task.record), error=str(error))
 
     async def reply_confidentially(self, to: Message | Command, text: str) -> None:
         """Reply to a person in a room so that only they can read it; raises ChannelError if that fails."""
@@ -226,7 +226,7 @@ class OpenChannels:
             async with asyncio.timeout(REACTION_TIMEOUT):
                 await task.connection.sender.react(address, platform_id, reaction)
         except (ChannelError, TimeoutError) as error:
-            log.debug("channel.react_failed", channel=task.record.name, error=str(error))
+            log.debug("channel.react_failed", **channel_identity(task.record), error=str(error))
 
     def _should_receive(self, channel: ChannelTask) -> bool:
         """Return whether this process should receive a channel's updates."""

@@ -125,7 +125,7 @@ class JobSettlement:
             await sandbox.stop(job.id)
             report = await sandbox.report(job.id)
         except SandboxError as error:
-            log.warning("job.not_stopped", job=job.id, error=str(error))
+            log.warning("job.not_stopped", account=job.account, job=job.id, error=str(error))
             report = sandbox_model.JobReport(state=sandbox_model.BackgroundJobState.UNKNOWN)
         code, stopping = report.exit_code, job.stop_requested_at is not None
         if code is None:

@@ -155,7 +155,7 @@ class ConversationDeletion:
         try:
             await self._jobs.stop(job)
         except SandboxError as error:
-            log.warning("deletion.job_not_stopped", job=job.id, error=str(error))
+            log.warning("deletion.job_not_stopped", account=job.account, job=job.id, error=str(error))
             return False
         return True
 

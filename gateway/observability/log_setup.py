@@ -11,6 +11,8 @@ from typing import Any, Literal, TextIO
 
 import structlog
 
+from delivery.fair_gate import current_account
+from delivery.fair_scheduler import SYSTEM
 from gateway.observability.log_repeats import RepeatFilter
 
 SECRET_PATTERNS = re.compile(
@@ -147,11 +149,20 @@ def json_formatter(secrets: Iterable[str] = ()) -> logging.Formatter:
 def _shared_processors() -> list[Any]:
     return [
         structlog.contextvars.merge_contextvars,
+        _add_account,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.PositionalArgumentsFormatter(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+
+
+def _add_account(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """Name the account for which the task works, unless the line names one."""
+    account = current_account()
+    if account != SYSTEM:
+        fields.setdefault("account", account)
+    return fields
 
 
 def _formatter(log_format: str, secrets: Iterable[str], *, colors: bool) -> logging.Formatter:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -209,7 +209,7 @@ class ScheduleFiring:
                 await self._end_without_agent(schedule)
             except QueueFull:
                 self._full[schedule.conversation] = loop_time + RETRY_SECONDS
-                log.warning("schedule.queue_full", schedule=schedule.id, conversation=schedule.conversation)
+                log.warning("schedule.queue_full", **_identity(schedule))
         return len(due)
 
     async def _fire(self, schedule: Schedule, now: datetime) -> None:
@@ -234,14 +234,14 @@ class ScheduleFiring:
         if occurrence.starts:
             await self._start(tx, occurrence.after, due)
         else:
-            log.info("schedule.skipped", schedule=schedule.id, due=rfc3339(due))
+            log.info("schedule.skipped", **_identity(schedule), due=rfc3339(due))
 
     async def _end_without_agent(self, schedule: Schedule) -> None:
         """End a schedule that was made or changed while its agent was deleted."""
         ended = replace(schedule, state=ScheduleState.ENDED, next_at=None, note=store.AGENT_DELETED_NOTE)
         async with self._transactions.database.begin() as connection:
             await store.update_schedule(connection, schedule, ended)
-        log.warning("schedule.agent_deleted", schedule=schedule.id, conversation=schedule.conversation)
+        log.warning("schedule.agent_deleted", **_identity(schedule))
 
     async def fire_now(self, schedule: Schedule) -> str | None:
         """Start what a schedule starts, besides its times; returns the turn, None for a reminder.
@@ -279,3 +279,8 @@ class ScheduleFiring:
         tx.emit(Event.now(EventType.SCHEDULE_FIRED, conversation.id, fired, turn=submitted.turn))
         await store.set_last_turn(tx.connection, schedule.id, submitted.turn)
         return submitted.turn
+
+
+def _identity(schedule: Schedule) -> Mapping[str, str]:
+    """Return the fields that identify a schedule in log lines."""
+    return {"account": schedule.account, "conversation": schedule.conversation, "schedule": schedule.id}

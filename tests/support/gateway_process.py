@@ -18,6 +18,7 @@ import aiohttp
 
 from commands import PIPE, STDOUT, Running, gateway_command
 from leftovers import watch_jobs_of
+from log_accounts import lines_without_account
 from migrated import migrated_data_directory
 from session import running
 
@@ -187,6 +188,11 @@ def last_logs() -> Iterator[tuple[str, str]]:
     """Yield the title and the end of the log of each gateway of the present test."""
     for process in _started:
         yield f"log of the gateway {process.data}", "\n".join(process.log[-LAST_LINES:])
+
+
+def unattributed_lines() -> Sequence[str]:
+    """Return the log lines of the present test's gateways that name an object and not its account."""
+    return lines_without_account(line for process in _started for line in process.log)
 
 
 def discard_logs() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.cli.database import database_status, translate_database_errors
@@ -18,10 +18,14 @@ SUBJECT = "deliveries"
 MAX_REASONS = 5
 """Reasons that are shown, the most frequent first."""
 
+MAX_NAMES = 1000
+"""Accounts whose names are read; others are named by their ids."""
+
 _WORDS = {"parked": "{} parked", "ambiguous": "{} may have arrived", "dead": "{} dead"}
 _REMEDY = (
     "remove the cause; `dovecote deliveries list` shows them, and `deliveries retry ID` sends one again now"
 )
+_REMEDY_OF_ACCOUNT = _REMEDY + "; `dovecote accounts key` gives you a key of the account"
 
 
 def check_deliveries(settings: Settings) -> Iterator[DoctorCheck]:
@@ -33,23 +37,30 @@ def check_deliveries(settings: Settings) -> Iterator[DoctorCheck]:
         return  # another check reports it
     if found is None:
         return
-    for one in found:
+    reasons, names = found
+    is_shared = len(names) > 1
+    for one in reasons:
         count = _WORDS.get(one.state, "{} wait").format(one.count)
-        yield DoctorCheck(SUBJECT, CheckState.WARNING, f"{count}: {one.error}", _REMEDY)
-    if not found:
+        whose = f" in the account {names.get(one.account, one.account)}" if is_shared else ""
+        remedy = _REMEDY_OF_ACCOUNT if is_shared else _REMEDY
+        yield DoctorCheck(SUBJECT, CheckState.WARNING, f"{count}{whose}: {one.error}", remedy)
+    if not reasons:
         yield passed(SUBJECT, "none waits after a failure")
 
 
-async def _list_reasons(settings: Settings) -> Sequence[FailureReason] | None:
-    """Return the reasons; None before a gateway of this version has run on the database."""
+async def _list_reasons(settings: Settings) -> tuple[Sequence[FailureReason], Mapping[str, str]] | None:
+    """Return the reasons, and names of accounts by id; None before this version has run on the database."""
     from delivery.database.engine import Database
     from delivery.deliveries import queries
+    from gateway.store.accounts import accounts
 
     if not (await database_status(settings)).up_to_date:
         return None
     database = Database(settings.database)
     try:
         async with database.read() as connection:
-            return await queries.list_failure_reasons(connection, limit=MAX_REASONS)
+            reasons = await queries.list_failure_reasons(connection, limit=MAX_REASONS)
+            known = await accounts.list_accounts(connection, after="", limit=MAX_NAMES)
+            return reasons, {one.id: one.name for one in known}
     finally:
         await database.close()

@@ -10,7 +10,7 @@ import structlog
 from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.rendering import code_block
 from delivery.deliveries.transactions import Transactions
-from delivery.fair_gate import FairGate
+from delivery.fair_gate import FairGate, working_for
 from delivery.fair_scheduler import PoolSize
 from gateway.conversations.notices import post_notice
 from gateway.jobs.jobs import Jobs
@@ -66,9 +66,10 @@ class SandboxCommands:
             async with self._transactions.database.read() as connection:
                 job = await jobs.get_by_id(connection, job_id)
             if job is not None:
-                async with self._gate.hold(job.account):
-                    if not stop.is_set():
-                        await command(job)
+                with working_for(job.account):
+                    async with self._gate.hold(job.account):
+                        if not stop.is_set():
+                            await command(job)
         except (SandboxError, DatabaseUnavailable) as error:
             log.warning("command.failed", job=job_id, error=str(error))
         except Exception:  # the outermost loop of the queue: the next command must run

@@ -14,6 +14,7 @@ from delivery.database.tables import deliveries
 from gateway.cli.doctor.check import CheckState
 from gateway.cli.doctor.delivery_checks import check_deliveries
 from gateway.config.settings import Settings
+from gateway.store.tables import accounts
 from migrated import migrated_data_directory
 
 LACKS = "send: Missing Permissions (50013): the bot lacks the permission 'Send Messages' here; grant it"
@@ -69,3 +70,18 @@ async def test_what_waits_and_what_was_given_up_is_reported_with_the_reason(tmp_
         (CheckState.WARNING, f"2 wait: {LACKS}"),
         (CheckState.WARNING, "1 dead: too long"),
     ]
+    await add_accounts(settings.database)
+    assert await checks(settings) == [
+        (CheckState.WARNING, f"2 wait in the account team-a: {LACKS}"),
+        (CheckState.WARNING, "1 dead in the account team-a: too long"),
+    ]
+
+
+async def add_accounts(url: str) -> None:
+    """Add the account of the deliveries, and another one."""
+    database = Database(url)
+    async with database.begin() as connection:
+        for number, name in ((1, "team-a"), (2, "team-b")):
+            values = {"id": f"acc_{number}", "name": name, "created_at": utc_now()}
+            await connection.execute(insert(accounts).values(**values))
+    await database.close()

@@ -180,8 +180,8 @@ class SignInLinks:
             try:
                 await answer_in(tx, approval.account, approval.id, SIGNED_IN, by=person, name=person)
             except AlreadyDecided:  # another answer came since; the person is signed in nevertheless
-                log.info("mcp.sign_in_expired", approval=approval.id)
-        log.info("mcp.signed_in", agent=found.agent.id, server=found.server)
+                log.info("mcp.sign_in_expired", account=approval.account, approval=approval.id)
+        log.info("mcp.signed_in", account=found.agent.account, agent=found.agent.id, server=found.server)
 
     async def sign_out(self, tx: Transaction, agent: Record, server: str, person: str) -> bool:
         """Delete a person's tokens at a server of an agent; returns whether there were any."""
@@ -235,14 +235,20 @@ class SignInLinks:
                     tx, approval.account, approval.id, approved=False, by=person, name=person, comment=comment
                 )
             except AlreadyDecided:
-                log.info("mcp.sign_in_expired", approval=approval.id)
+                log.info("mcp.sign_in_expired", account=approval.account, approval=approval.id)
 
     def _keys_of(self, ticket: str) -> Sequence[bytes]:
         return [hmac.digest(key, ticket.encode("utf-8", "replace"), hashlib.sha256) for key in self.keys]
 
     @staticmethod
     def _fail(found: OpenSignIn, error: Exception) -> NoReturn:
-        log.warning("mcp.sign_in_failed", agent=found.agent.id, server=found.server, error=str(error))
+        log.warning(
+            "mcp.sign_in_failed",
+            account=found.agent.account,
+            agent=found.agent.id,
+            server=found.server,
+            error=str(error),
+        )
         raise SignInNotPossible(
             f"The sign-in at {found.server} failed: {str(error)[:300]}. Open the link in the chat again."
         ) from error
