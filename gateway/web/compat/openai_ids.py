@@ -3,7 +3,7 @@
     trn_01h…   resp_01h…   chatcmpl-01h…     the turn until it waits for a client's tools
                resp_01h…-7kq2m9xd             the turn after the client returned their results
     cnv_01h…   conv_01h…
-    apr_01h…   call_01h…                      a call of a client's tool
+    apr_01h…   call_01h…   fc_01h…, ctc_01h…  a call of a client's tool, and its item in a response
     fil_01h…   file-01h…                      an uploaded file
 
 What follows the hyphen is the end of the id of the last of the calls before it, in the order they were made.
@@ -17,7 +17,7 @@ from typing import Literal
 _ID = r"[0-9a-z]{26}"
 _TURN = re.compile(rf"(?:trn_|resp_|chatcmpl-)({_ID})(?:-([0-9a-z]{{8}}))?")
 _CONVERSATION = re.compile(rf"conv_({_ID})")
-_CALL = re.compile(rf"call_({_ID})")
+_CALL = re.compile(rf"(?:call|fc|ctc)_({_ID})")
 SUFFIX = 8
 """Letters of the last answered call's id in a response's id."""
 
@@ -67,6 +67,6 @@ def to_file(given: str) -> str:
 
 
 def to_approval(given: str) -> str | None:
-    """Return the approval that a call's id names; None for an id that is not ours."""
+    """Return the approval that the id of a call, or of its item, names; None for an id that is not ours."""
     found = _CALL.fullmatch(given)
     return f"apr_{found[1]}" if found else None

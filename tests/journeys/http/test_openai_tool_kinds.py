@@ -137,3 +137,22 @@ async def test_searches_of_openai_are_left_out(calling: OpenAIGateway) -> None:
     response = await calling.client.responses.create(model="default", input=asked, tools=[*searches, OWN])
     assert [tool.type for tool in response.tools] == ["function"]
     assert not offered(calling, "web_search")
+
+
+@pytest.mark.parametrize("tool", [OWN, {**PATCH, "name": "bash"}], ids=["function", "custom"])
+async def test_the_item_of_a_call_names_it_too(calling: OpenAIGateway, tool: dict[str, Any]) -> None:
+    """A client that keeps the id of the item, not that of the call, gives the waiting turn its result.
+
+    Posit's chatlas sends the whole history with such ids.
+    """
+    responses: Any = calling.client.responses
+    question = {"role": "user", "content": 'bash {"input": "echo mine"}'}
+    first = await responses.create(model="default", input=[question], tools=[tool])
+    (called,) = first.output
+    sent = {**called.model_dump(exclude={"id", "status"}, exclude_unset=True), "call_id": called.id}
+    result = {"type": f"{called.type}_output", "call_id": called.id, "output": "theirs"}
+    second = await responses.create(model="default", input=[question, sent, result], tools=[tool])
+    assert second.output_text == "it is theirs"
+    assert second.conversation == first.conversation
+    (answered,) = (await responses.input_items.list(second.id)).data
+    assert (answered.call_id, answered.output) == (called.call_id, "theirs")
