@@ -101,9 +101,11 @@ clock() {
 }
 
 # end_members KEY SESSION: TERM, and five to six seconds later KILL. On a busy machine each round takes long.
+# With nobody there it does nothing: who appears later is asked by TERM first, when it is called again.
 end_members() {
   left=$(members "$1" "$2")
-  [ -n "$left" ] && kill -TERM $left 2>/dev/null
+  [ -n "$left" ] || return 0
+  kill -TERM $left 2>/dev/null
   clock
   deadline=$((uptime + 6))
   rounds=0

@@ -38,7 +38,8 @@ main=$!
 umask 077
 watch=
 if [ "$timeout" != 0 ]; then
-  (rest "$timeout"; end_members "$key" "$main") &
+  # A process that is just becoming the command belongs to nobody yet: again until it is gone.
+  (rest "$timeout"; while [ -n "$(field "$main" 1)" ]; do end_members "$key" "$main"; rest 0.05; done) &
   watch=$!
 fi
 wait "$main"

@@ -207,6 +207,23 @@ async def test_stopping_takes_seconds_on_a_busy_machine(
     assert (await wait_for_exit(jobs))[0] == 137
 
 
+async def test_stopping_ends_a_job_whose_command_has_not_begun(
+    script_host: ScriptHost, jobs: BackgroundJobs
+) -> None:
+    """The supervisor is there before its command: a stop in between is not lost."""
+    slow = script_host.home.parent / "slow"
+    slow.mkdir()
+    (slow / "mkfifo").write_text('#!/bin/sh\n/usr/bin/sleep 2\nexec /usr/bin/mkfifo "$@"\n')
+    (slow / "mkfifo").chmod(0o755)
+    script_host.path = f"{slow}:{script_host.path}"
+    nap = unique_sleep_seconds()
+    await jobs.spawn(BackgroundJob(id=own("job_1"), token=own("job-token"), script=f"sleep {nap}"))
+    await jobs.stop(own("job_1"))
+    report = await jobs.report(own("job_1"))
+    assert (report.state, report.exit_code) == (BackgroundJobState.EXITED, 143)
+    assert processes_with(nap) == []
+
+
 async def test_a_time_out_ends_a_job(jobs: BackgroundJobs) -> None:
     """A job past its own time-out gets TERM."""
     nap = unique_sleep_seconds()
