@@ -157,7 +157,9 @@ class JobReconciler:
             async with self._database.begin() as connection:
                 await store.set_unreachable_since(connection, job.id, since=None)
             log.info("job.provider_reached", job=job.id, since=job.unreachable_since.isoformat())
+        self._elsewhere_since.pop(job.id, None)
         if report.state is not BackgroundJobState.UNKNOWN:
+            self._unknown_since.pop(job.id, None)
             await self._settlement.apply_report(job, report)
             if report.state is BackgroundJobState.RUNNING and self._progress is not None:
                 await self._progress.report(job, report.output)

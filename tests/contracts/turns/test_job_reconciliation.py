@@ -38,6 +38,7 @@ class ReconcilingProcess:
 
     def __init__(self, harness: TurnWorkerHarness, *, replica: str | None = None) -> None:
         self.now = 0.0
+        self.reported = BackgroundJobState.UNKNOWN
         self._replicas = JobReplicas(replica=replica, local_provider="memory")
         self._reconciler = JobReconciler(
             harness.database, self._get_sandbox, harness.settlement, clock=lambda: self.now
@@ -45,13 +46,26 @@ class ReconcilingProcess:
 
     async def _get_sandbox(self, job: Job) -> Sandbox:
         self._replicas.check(job)
-        return MemorySandbox(BOX, {BOX: MemoryInstance(label="box")})
+        return ReportingSandbox(self.reported)
 
     async def run_for(self, seconds: float) -> None:
         """Reconcile at the beginning and at the end of some time."""
         await self._reconciler.run_once()
         self.now += seconds
         await self._reconciler.run_once()
+
+
+class ReportingSandbox(MemorySandbox):
+    """A sandbox in which each job is in one state."""
+
+    def __init__(self, state: BackgroundJobState) -> None:
+        super().__init__(BOX, {BOX: MemoryInstance(label="box")})
+        self._state = state
+
+    async def report(self, job_id: str) -> JobReport:
+        """Report the state."""
+        del job_id
+        return JobReport(state=self._state)
 
 
 class AnsweringSandbox(MemorySandbox):
@@ -132,6 +146,23 @@ async def test_the_time_runs_only_while_a_gateway_runs(database: Database, tmp_p
         assert await turns.next_turn(connection, turn.conversation) is None
         (event,) = await outbox.list_of_type(connection, turn.id, EventType.JOB_FAILED)
     assert event.data["reason"] == "never_started"
+
+
+async def test_the_time_begins_again_once_the_job_is_seen(database: Database, tmp_path: Path) -> None:
+    """A sandbox that did not have the job for a moment, long ago, is asked again before the job is given up."""
+    harness = await open_turn_worker(database, tmp_path)
+    turn = await harness.add_turn(running=True)
+    job = await _record_job(harness, turn)
+    await _end_turn(harness, turn)
+    process = ReconcilingProcess(harness)
+    for state in (BackgroundJobState.UNKNOWN, BackgroundJobState.RUNNING):
+        process.reported = state
+        await process.run_for(START_TIMEOUT / 2)
+    process.reported = BackgroundJobState.UNKNOWN
+    await process.run_for(START_TIMEOUT / 2)
+    assert await _state_of(harness, job) == (JobState.RUNNING, None)
+    await process.run_for(START_TIMEOUT)
+    assert (await _state_of(harness, job))[0] is JobState.FAILED
 
 
 async def test_an_end_that_nothing_recorded_has_a_reason(database: Database, tmp_path: Path) -> None:
