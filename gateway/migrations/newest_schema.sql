@@ -518,7 +518,7 @@ CREATE TABLE records (
 	secrets JSON NOT NULL,
 	managed BOOLEAN NOT NULL,
 	created_at DATETIME NOT NULL,
-	updated_at DATETIME NOT NULL,
+	updated_at DATETIME NOT NULL, applied JSON,
 	CONSTRAINT fk_records_account_accounts FOREIGN KEY(account) REFERENCES accounts (id) ON DELETE CASCADE,
 	CONSTRAINT pk_records PRIMARY KEY (id),
 	CONSTRAINT uq_records_account_kind_name UNIQUE (account, kind, name)

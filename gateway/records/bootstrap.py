@@ -54,9 +54,9 @@ async def ensure_defaults(
 ) -> Defaults:
     """Create missing defaults and apply the settings to the records; idempotent.
 
-    Only fields that the settings name are overwritten in the defaults; changes made over HTTP are kept.
-    Records that the file declares are `managed`: the file alone changes them. Replicas that start at once do
-    this one after the other.
+    A field of the default agent takes the value of the settings when that value has changed since the last
+    start: what was changed over HTTP stays until then. Records that the file declares are `managed`: the file
+    alone changes them. Replicas that start at once do this one after the other.
     """
     await transaction_locks.acquire(connection, TransactionLock.DECLARED_RECORDS)
     account = await _ensure_account(connection)
@@ -132,8 +132,15 @@ def _agent_patch(agent: AgentSettings) -> dict[str, Any]:
 
 
 async def _apply_settings(
-    connection: Connection, records: Records, record: Record, patch: Mapping[str, Any]
+    connection: Connection, records: Records, record: Record, settings: Mapping[str, Any]
 ) -> Record:
-    if all(record.config.get(key) == value for key, value in patch.items()):
+    """Write the fields whose settings have changed since they were last applied."""
+    applied = await store.get_applied_settings(connection, record.id)
+    changed = {
+        name: value for name, value in settings.items() if name not in applied or applied[name] != value
+    }
+    if settings != applied:
+        await store.set_applied_settings(connection, record.id, settings)
+    if all(record.config.get(name) == value for name, value in changed.items()):
         return record
-    return (await records.update(connection, record, patch=patch)).record
+    return (await records.update(connection, record, patch=changed)).record

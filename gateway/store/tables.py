@@ -82,6 +82,7 @@ records = Table(
     Column("config", JSON, nullable=False),
     Column("secrets", JSON, nullable=False),
     Column("managed", Boolean, nullable=False, default=False),
+    Column("applied", JSON),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     UniqueConstraint("account", "kind", "name"),
@@ -89,7 +90,8 @@ records = Table(
 )
 """Agents, workspaces, sandboxes and channels: named JSON with the secret parts sealed apart.
 
-`managed` records come from the operator's configuration file and are rewritten at start.
+`managed` records come from the operator's configuration file and are rewritten at start. `applied`: the
+settings that the last start applied to a record that is not; NULL: none.
 """
 
 

@@ -156,3 +156,14 @@ async def delete_record(connection: Connection, account: str, record_id: str) ->
         delete(records).where(records.c.account == account, records.c.id == record_id)
     )
     return done.rowcount > 0
+
+
+async def get_applied_settings(connection: Connection, record_id: str) -> Mapping[str, Any]:
+    """Return the settings that were last applied to a record."""
+    rows = await connection.execute(select(records.c.applied).where(records.c.id == record_id))
+    return rows.scalar_one() or {}
+
+
+async def set_applied_settings(connection: Connection, record_id: str, settings: Mapping[str, Any]) -> None:
+    """Store the settings that were last applied to a record."""
+    await connection.execute(update(records).where(records.c.id == record_id).values(applied=dict(settings)))

@@ -149,7 +149,7 @@ async def test_the_time_runs_only_while_a_gateway_runs(database: Database, tmp_p
 
 
 async def test_the_time_begins_again_once_the_job_is_seen(database: Database, tmp_path: Path) -> None:
-    """A sandbox that did not have the job for a moment, long ago, is asked again before the job is given up."""
+    """A sandbox that did not have the job for a moment, long ago, is asked again before it is given up."""
     harness = await open_turn_worker(database, tmp_path)
     turn = await harness.add_turn(running=True)
     job = await _record_job(harness, turn)

@@ -198,7 +198,7 @@ async def test_returned_secrets_are_not_stored_in_clear(api: ApiServer, tmp_path
 
 
 async def test_defaults_stay_at_every_start_and_follow_the_settings(api: ApiServer, tmp_path: Path) -> None:
-    """A second start makes nothing new; the model of the settings becomes the default agent's."""
+    """A start makes nothing new; a model that is new in the settings becomes the default agent's."""
 
     async def start(model: str) -> str:
         async with api.context.database.begin() as connection:
@@ -216,6 +216,12 @@ async def test_defaults_stay_at_every_start_and_follow_the_settings(api: ApiServ
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
     config = (await api.mine.call("GET", "/accounts/me/agents/default")).body["config"]
     assert (config["model"], config["instructions"]) == ("openai:gpt", "be kind")
+    chosen = {"config": {"model": "openai:chosen", "fallback": ["openai:other"]}}
+    await api.mine.call("PATCH", "/accounts/me/agents/default", chosen)
+    for model, expected in (("openai:gpt", "openai:chosen"), ("openai:new", "openai:new")):
+        await start(model)
+        config = (await api.mine.call("GET", "/accounts/me/agents/default")).body["config"]
+        assert (config["model"], config["fallback"]) == (expected, ["openai:other"])
     for plural in PLURALS:
         assert len((await api.mine.call("GET", f"/accounts/me/{plural}")).body["items"]) == 1
 
