@@ -51,7 +51,7 @@ def translate_database_errors(settings: Settings) -> Iterator[None]:
     from sqlalchemy.exc import SQLAlchemyError
 
     from delivery.database.engine import DatabaseUnavailable
-    from gateway.infra.preflight import describe_inaccessible
+    from gateway.infra.preflight import describe_exhaustion, describe_inaccessible
     from gateway.migrations import UnknownRevision
 
     try:
@@ -59,7 +59,8 @@ def translate_database_errors(settings: Settings) -> Iterator[None]:
     except UnknownRevision as error:
         raise CommandFailed(str(error)) from error
     except (SQLAlchemyError, DatabaseUnavailable, OSError) as error:
-        raise CommandFailed(describe_inaccessible(settings, error) or _reason(error)) from error
+        described = describe_exhaustion(settings, error) or describe_inaccessible(settings, error)
+        raise CommandFailed(described or _reason(error)) from error
 
 
 def _reason(error: Exception) -> str:

@@ -302,11 +302,14 @@ def describe_damage(settings: Settings, error: BaseException) -> str | None:
 
 def describe_exhaustion(settings: Settings, error: BaseException) -> str | None:
     """Return what an operator does about a disk or too few open files, or None if the error is another."""
-    resource = exhausted_resource(error) if isinstance(error, OSError) else None
+    resource = exhausted_resource(error)
     if resource is None:
         return None
-    reason = f"{EXHAUSTED[resource]} ({error})"
-    if resource is not Resource.DISK:
+    is_file = isinstance(error, OSError)
+    reason = (
+        f"{EXHAUSTED[resource]} ({error})" if is_file else f"the database cannot write: {EXHAUSTED[resource]}"
+    )
+    if resource is not Resource.DISK or not (is_file or settings.database.startswith("sqlite")):
         return reason
     free = f"{_free_megabytes(settings.data_dir):.1f} MB free"
     others = [

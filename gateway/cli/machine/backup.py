@@ -98,7 +98,7 @@ def _copy_database(settings: Settings, target: Path) -> str:
     try:
         _copy_snapshot(source.resolve(), copy)
     except sqlite3.Error as error:
-        why = describe_inaccessible(settings, error) or f"the database cannot be copied: {error}"
+        why = describe_inaccessible(settings, error) or f"the database cannot be copied to {copy}: {error}"
         raise CommandFailed(why) from error
     if damage := find_damage(str(copy), in_use=False):
         raise CommandFailed(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from gateway.config.settings import Settings
-from gateway.infra.preflight import describe_inaccessible
+from gateway.infra.preflight import describe_exhaustion, describe_inaccessible
 
 
 def test_a_path_that_is_too_long_for_sqlite_is_named(tmp_path: Path) -> None:
@@ -31,3 +33,17 @@ def test_a_file_of_another_user_is_named_with_the_remedy(tmp_path: Path) -> None
     assert said is not None
     assert f"{tmp_path / 'lock'}: permission denied. As its owner or as root: `chown " in said
     assert describe_inaccessible(Settings(data_dir=tmp_path), ValueError("other")) is None
+
+
+def test_a_database_that_lacks_space_is_named_with_its_disk(tmp_path: Path) -> None:
+    """A migration at the start fails so too; the disk of a PostgreSQL server is not that of the data."""
+    with closing(sqlite3.connect(tmp_path / "dovecote.db")) as connection:
+        connection.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(sqlite3.OperationalError, match="full") as raised:
+            connection.execute("CREATE TABLE rows (n INTEGER)")
+    full = "the database cannot write: the disk is full; an operator must free space"
+    said = describe_exhaustion(Settings(data_dir=tmp_path), raised.value)
+    assert said is not None
+    assert said.startswith(f"{full}. data_dir = {tmp_path} (--data, DOVECOTE_DATA_DIR) has ")
+    on_server = Settings(data_dir=tmp_path, database_url=SecretStr("postgresql+psycopg://h/d"))
+    assert describe_exhaustion(on_server, raised.value) == full
