@@ -19,6 +19,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
+import aiohttp
+
 from bench.chaos.deployment import KEYS, READY_WITHIN, REPLICAS, large_nats_server
 from channels.registry import plugin
 from gateway_process import GatewayProcess, channel_env
@@ -105,6 +107,7 @@ async def run(plan: FailoverPlan, directory: Path) -> FailoverReport:
         await two.platform.wait_until(
             lambda: all(two.platform.messages(chat) for chat in chats), seconds=TIMEOUT_SECONDS
         )
+        await _wait_for_turns(two.replicas[0])
         async with _disturb(await find_receiver(two.replicas), plan.disturbance):
             silent_seconds = await _message_and_wait(two.platform, "after")
         await two.platform.wait_until(
@@ -112,6 +115,21 @@ async def run(plan: FailoverPlan, directory: Path) -> FailoverReport:
             seconds=TIMEOUT_SECONDS,
         )
         return _make_report(plan, {chat: _texts(two.platform, chat) for chat in chats}, silent_seconds)
+
+
+async def _wait_for_turns(process: GatewayProcess) -> None:
+    """Wait until no command runs: a chat may have read no more than that, and a kill would interrupt it."""
+    async with asyncio.timeout(TIMEOUT_SECONDS), process.http() as session:
+        while await _has_open_turns(session):  # noqa: ASYNC110 - the gateway is another process
+            await asyncio.sleep(0.05)
+
+
+async def _has_open_turns(session: aiohttp.ClientSession) -> bool:
+    for state in ("queued", "running"):
+        async with session.get("/turns", params={"state": state, "limit": "1"}) as answer:
+            if (await answer.json())["items"]:
+                return True
+    return False
 
 
 async def count_bots(process: GatewayProcess) -> int:
