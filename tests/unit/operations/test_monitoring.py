@@ -129,15 +129,18 @@ def test_what_waits_for_an_operator_is_an_alert(part: str) -> None:
     assert any(part in rule["expr"] for rule in rules())
 
 
-def test_prometheus_accepts_the_rules() -> None:
-    """`promtool check rules` finds nothing; skipped where it is not installed."""
+def run_promtool(*arguments: str) -> None:
+    """Run promtool, which must find nothing wrong; the test is skipped where it is not installed."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("needs promtool, of Debian's package prometheus")
-    done = subprocess.run(
-        [promtool, "check", "rules", str(FOLDER / "alerts.yaml")], capture_output=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run([promtool, *arguments], capture_output=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+def test_prometheus_accepts_the_rules() -> None:
+    """`promtool check rules` finds nothing."""
+    run_promtool("check", "rules", str(FOLDER / "alerts.yaml"))
 
 
 COUNTED_AT_THE_START = """
@@ -172,9 +175,6 @@ def test_what_a_new_process_counts_at_its_start_is_an_alert(
     alert: str, metric: str, label: str, tmp_path: Path
 ) -> None:
     """The new process has counted to 1 when Prometheus first asks it, as the one before had."""
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("needs promtool, of Debian's package prometheus")
     (rule,) = (rule for rule in rules() if rule["alert"] == alert)
     summary = rule["annotations"]["summary"].replace("{{ $labels.kind }}", "turn")
     case = tmp_path / "case.yaml"
@@ -189,5 +189,40 @@ def test_what_a_new_process_counts_at_its_start_is_an_alert(
             description=rule["annotations"]["description"],
         )
     )
-    done = subprocess.run([promtool, "test", "rules", str(case)], capture_output=True, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+    run_promtool("test", "rules", str(case))
+
+
+RESTARTS = """
+rule_files: [{rules}]
+evaluation_interval: 15s
+tests:
+  - interval: 15s
+    input_series:
+      - series: dovecote_build{{instance="a",version="1"}}
+        values: 1x400
+      - series: dovecote_build{{instance="updated",version="1"}}
+        values: 1x400
+      - series: process_start_time_seconds{{instance="a"}}
+        values: 0x100 1500x20 1800x20 2100x20 2400x240
+      - series: process_start_time_seconds{{instance="updated"}}
+        values: 0x100 1500x300
+      - series: process_start_time_seconds{{instance="another program"}}
+        values: 0x100 1500x20 1800x20 2100x20 2400x240
+    alert_rule_test:
+      - {{eval_time: 25m, alertname: DovecoteRestarts, exp_alerts: []}}
+      - eval_time: 42m
+        alertname: DovecoteRestarts
+        exp_alerts:
+          - exp_labels: {{severity: critical, instance: a}}
+            exp_annotations: {{summary: "a ends again and again", description: "{description}"}}
+      - {{eval_time: 80m, alertname: DovecoteRestarts, exp_alerts: []}}
+"""
+
+
+def test_a_gateway_that_ends_again_and_again_is_an_alert(tmp_path: Path) -> None:
+    """Its series are never gone for long; an update restarts it once, and other programs do not count."""
+    (rule,) = (rule for rule in rules() if rule["alert"] == "DovecoteRestarts")
+    case = tmp_path / "case.yaml"
+    description = rule["annotations"]["description"]
+    case.write_text(RESTARTS.format(rules=FOLDER / "alerts.yaml", description=description))
+    run_promtool("test", "rules", str(case))
