@@ -17,7 +17,7 @@ from delivery.events.event import new_id
 from gateway.accounts import api_keys
 from gateway.accounts.api_keys import KEY_PATTERN, key_digest
 from gateway.accounts.vault import read_private, write_private
-from gateway.config.setting_types import AgentSettings
+from gateway.config.setting_types import DEFAULT_MODEL, AgentSettings
 from gateway.records.declared import DeclaredRecords, apply_declared
 from gateway.records.records import Records
 from gateway.records.rules.sandbox_ceilings import FIRST_ACCOUNT
@@ -141,6 +141,12 @@ async def _apply_settings(
     }
     if settings != applied:
         await store.set_applied_settings(connection, record.id, settings)
-    if all(record.config.get(name) == value for name, value in changed.items()):
+    differing = [name for name, value in settings.items() if record.config.get(name) != value]
+    own = [
+        name for name in differing if record.config.get(name) != DEFAULT_MODEL
+    ]  # which follows the settings
+    if kept := [name for name in own if name not in changed]:
+        log.info("agent.settings_overridden", account=record.account, agent=record.name, keys=kept)
+    if not any(name in changed for name in differing):
         return record
     return (await records.update(connection, record, patch=changed)).record
