@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shutil
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
 from sandbox.config import ConfigProblem, SandboxConfig
-from sandbox.errors import FeatureUnsupported
+from sandbox.errors import FeatureUnsupported, SandboxGone
 from sandbox.labels import key_of
 from sandbox.model import (
     BackgroundJob,
@@ -36,6 +36,9 @@ CA_BUNDLE = "ca-bundle.pem"
 
 EGRESS_PORT = 3128
 """The port on the sandbox's loopback at which programs find the proxy."""
+
+MAX_CREATIONS = 4
+"""How often a provider looks for the sandbox of a label, or creates it, while others delete it."""
 
 _SEARCHABLE = 0o711
 """The user of a container may differ from the gateway's; the parent directory is the gateway's alone."""
@@ -345,6 +348,18 @@ class Capability:
     name: str
     present: bool
     detail: str
+
+
+async def create_one_of_label(find_or_create: Callable[[], Awaitable[Sandbox]]) -> Sandbox:
+    """Return the sandbox of a label that stays, where a service lets several processes create one each.
+
+    Each of them deletes its own if it sees an older one, and takes that one. The other may be deleted in the
+    same way in between: then this one looks again. Raises SandboxGone if that happens too often.
+    """
+    for _ in range(MAX_CREATIONS - 1):
+        with suppress(SandboxGone):
+            return await find_or_create()
+    return await find_or_create()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,7 +140,7 @@ async def _apply_settings(
         name: value for name, value in settings.items() if name not in applied or applied[name] != value
     }
     if settings != applied:
-        await store.set_applied_settings(connection, record.id, settings)
+        await store.set_applied_settings(connection, record, settings)
     differing = [name for name, value in settings.items() if record.config.get(name) != value]
     own = [
         name for name in differing if record.config.get(name) != DEFAULT_MODEL

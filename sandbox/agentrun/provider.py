@@ -24,7 +24,6 @@ from sandbox.agentrun.execution import AgentRunHandle
 from sandbox.agentrun.sandbox import AgentRunSandbox, prepare
 from sandbox.agentrun.settings import AgentRunSettings
 from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
-from sandbox.creation import create_one_of_label
 from sandbox.errors import (
     FeatureUnsupported,
     ProviderRefused,
@@ -35,7 +34,7 @@ from sandbox.errors import (
 )
 from sandbox.exec.background_jobs import CompletionCallback
 from sandbox.model import Network, SandboxId, SandboxSpec
-from sandbox.port import Provider, ProviderContext, Sandbox
+from sandbox.port import Provider, ProviderContext, Sandbox, create_one_of_label
 
 PREFIX = "dovecote-sandbox-"
 MAX_ID_LENGTH = 128

@@ -13,14 +13,13 @@ from daytona import AsyncDaytona, AsyncSandbox, CreateSandboxFromSnapshotParams,
 from daytona import ListSandboxesQuery as Query
 
 from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
-from sandbox.creation import create_one_of_label
 from sandbox.daytona.errors import translate_creation_errors, translate_errors
 from sandbox.daytona.sandbox import DaytonaHandle, DaytonaSandbox
 from sandbox.daytona.settings import DaytonaSettings
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, SandboxGone
 from sandbox.exec.background_jobs import CompletionCallback
 from sandbox.model import Network, SandboxId, SandboxSpec, external_id
-from sandbox.port import Provider, ProviderContext, Sandbox
+from sandbox.port import Provider, ProviderContext, Sandbox, create_one_of_label
 
 MARKER_LABEL = "dovecote"
 LABEL = "dovecote-label"

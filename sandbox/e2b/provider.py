@@ -14,14 +14,13 @@ import structlog
 from e2b import AsyncSandbox, SandboxQuery
 
 from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
-from sandbox.creation import create_one_of_label
 from sandbox.e2b.errors import translate_errors
 from sandbox.e2b.sandbox import E2bHandle, E2bSandbox
 from sandbox.e2b.settings import E2bSettings
 from sandbox.errors import ProviderRefused, ProviderUnauthorized, SandboxGone
 from sandbox.exec.background_jobs import CompletionCallback
 from sandbox.model import Network, SandboxId, SandboxSpec, external_id
-from sandbox.port import Provider, ProviderContext, Sandbox
+from sandbox.port import Provider, ProviderContext, Sandbox, create_one_of_label
 
 LABEL = "dovecote-label"
 ALL_ADDRESSES = "0.0.0.0/0"

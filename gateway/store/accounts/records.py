@@ -164,6 +164,7 @@ async def get_applied_settings(connection: Connection, record_id: str) -> Mappin
     return rows.scalar_one() or {}
 
 
-async def set_applied_settings(connection: Connection, record_id: str, settings: Mapping[str, Any]) -> None:
+async def set_applied_settings(connection: Connection, record: Record, settings: Mapping[str, Any]) -> None:
     """Store the settings that were last applied to a record."""
-    await connection.execute(update(records).where(records.c.id == record_id).values(applied=dict(settings)))
+    await revisions.renew(connection, record.account)
+    await connection.execute(update(records).where(records.c.id == record.id).values(applied=dict(settings)))
