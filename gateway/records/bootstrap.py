@@ -142,10 +142,10 @@ async def _apply_settings(
     if settings != applied:
         await store.set_applied_settings(connection, record, settings)
     differing = [name for name, value in settings.items() if record.config.get(name) != value]
-    own = [
-        name for name in differing if record.config.get(name) != DEFAULT_MODEL
-    ]  # which follows the settings
-    if kept := [name for name in own if name not in changed]:
+    kept = [name for name in differing if name not in changed]
+    if record.config.get("model") == DEFAULT_MODEL:  # it follows the settings
+        kept = [name for name in kept if name != "model"]
+    if kept:
         log.info("agent.settings_overridden", account=record.account, agent=record.name, keys=kept)
     if not any(name in changed for name in differing):
         return record
