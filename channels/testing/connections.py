@@ -48,14 +48,14 @@ class UpdateRecorder:
 
     async def wait_until_receiving(self) -> None:
         """Return once the receiver reports that it receives; raises TimeoutError after 20 s."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while not (self.states and self.states[-1]):
                 self._reported.clear()
                 await self._reported.wait()
 
     async def wait(self, count: int) -> list[Update]:
         """Return the updates once there are `count` of them; raises TimeoutError after 20 s."""
-        async with asyncio.timeout(20), self._received:
+        async with asyncio.timeout(30), self._received:
             await self._received.wait_for(lambda: len(self.updates) >= count)
         return self.updates
 

@@ -51,7 +51,7 @@ def needs(plugin: ChannelPlugin, feature: ChannelFeature) -> None:
 
 async def wait_for_update(recorder: UpdateRecorder, kind: type[Update]) -> Update:
     """Return the first update of a kind; raises TimeoutError after 20 s."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while True:
             found = next((update for update in recorder.updates if isinstance(update, kind)), None)
             if found is not None:
@@ -109,7 +109,7 @@ class ChannelFeatureContract:
         recorder = UpdateRecorder()
         async with receiving(connection, recorder):
             await rig.edit_message(user_message.platform_id, "hello again")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 while not [update for update in recorder.updates if getattr(update, "edited", False)]:
                     await recorder.wait(len(recorder.updates) + 1)
         update = recorder.updates[-1]
@@ -173,7 +173,7 @@ class ChannelFeatureContract:
             await recorder.wait(1)
             for is_added in (True, False):
                 await rig.react(sent.platform_id, added=is_added)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 while len([update for update in recorder.updates if isinstance(update, Reaction)]) < 2:
                     await recorder.wait(len(recorder.updates) + 1)
         added, removed = [update for update in recorder.updates if isinstance(update, Reaction)]

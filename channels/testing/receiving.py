@@ -52,7 +52,7 @@ class ReceivingContract:
             await recorder.wait(2)
         async with open_connection(plugin, rig.settings()) as second, receiving(second, recorder):
             await rig.say("after")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 while recorder.updates[-1] != _last_text(recorder, "after"):
                     await recorder.wait(len(recorder.updates) + 1)
         assert len({update.key for update in recorder.updates}) == 3
@@ -103,7 +103,7 @@ class ReceivingContract:
         for text in "abc":
             await rig.say(text)
         task = asyncio.create_task(connection.receiver.run(accept, receiving=lambda *_: None))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             await entered.wait()
         task.cancel()
         done, _ = await asyncio.wait({task}, timeout=1)

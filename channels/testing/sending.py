@@ -113,7 +113,7 @@ class SendingContract:
         with pytest.raises(Unauthorized) as caught:
             await connection.sender.send(user_message.address, make_reply("anyone?"))
         assert caught.value.remedy == "operator"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             with pytest.raises(Unauthorized):
                 await connection.receiver.run(UpdateRecorder().accept, receiving=lambda *_: None)
 
@@ -207,7 +207,7 @@ class SendingContract:
         recorder = UpdateRecorder()
         async with receiving(connection, recorder):
             await rig.press(sent.platform_id, "apr_1:no")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 while not isinstance(recorder.updates[-1] if recorder.updates else None, ButtonPress):
                     await recorder.wait(len(recorder.updates) + 1)
         press = recorder.updates[-1]
@@ -229,7 +229,7 @@ class SendingContract:
         recorder = UpdateRecorder()
         async with receiving(connection, recorder):
             await rig.send_file(content)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 while not _attachments(recorder):
                     await recorder.wait(len(recorder.updates) + 1)
         (attachment,) = _attachments(recorder)

@@ -9,6 +9,7 @@ from sandbox.model import BackgroundJobState, JobReport
 from sandbox.port import Sandbox
 
 TIMEOUT_SECONDS = 20.0
+"""Less than the commands of tests sleep: what should have been ended must not have ended by itself."""
 
 POLL_SECONDS = 0.1
 """Seconds between two checks, each of which may run a command in the sandbox.

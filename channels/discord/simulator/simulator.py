@@ -22,7 +22,7 @@ from channels.discord.simulator.world import ApiFailure, Post, Raw, World
 
 BOT = "700700700700700700"
 TOKEN = base64.b64encode(BOT.encode()).decode().rstrip("=") + ".simulated.discord-token_1"
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 30.0
 
 
 class Simulator(UserActions):

@@ -20,7 +20,7 @@ from channels.slack.simulator.world import APP, BOT_USER, TEAM, Post, Raw, Room,
 BOT_TOKEN = "xoxb-simulated-bot-token"  # noqa: S105 - valid at the simulator only
 APP_TOKEN = "xapp-simulated-app-token"  # noqa: S105 - valid at the simulator only
 SIGNING_SECRET = "simulated-signing-secret"  # noqa: S105 - valid at the simulator only
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 30.0
 
 
 class Simulator(UserActions):

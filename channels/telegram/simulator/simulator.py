@@ -21,7 +21,7 @@ from channels.telegram.simulator.world import SUPERGROUPS, Post, Raw, SimulatedD
 
 TOKEN = "700700700:simulated-telegram-token"  # noqa: S105 - valid at the simulator only
 USERNAME = "dovecote_bot"
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 30.0
 _REASONS = {
     403: "Forbidden: bot was blocked by the user",
     500: "Internal Server Error",
